@@ -1,0 +1,1 @@
+pub const ASSISTANT_CHUNK: &str = "assistant/chunk";

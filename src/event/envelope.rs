@@ -1,0 +1,354 @@
+//! The envelope as one JSON line: reading with every rule of section 2 checked, writing in one member order.
+
+use std::fmt::Write as _;
+
+use super::json::{self, JsonError, JsonText};
+use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES};
+use super::placement::{Placement, Sources, SurfaceOp};
+use super::{Event, NewEvent};
+
+/// Type names that no event may carry: the header line's tag and the three packed rows (P3).
+pub const RESERVED_TYPES: [&str; 4] = ["session", "text-chunks", "reasoning-chunks", "tool-call-chunks"];
+
+/// The event types that produce messages and carry `surfaceOp`.
+pub const SURFACE_TYPES: [&str; 3] = ["user/message", "assistant/message", "tool/result"];
+
+/// Whether `event_type` is one of [`SURFACE_TYPES`].
+pub fn is_surface_type(event_type: &str) -> bool {
+    SURFACE_TYPES.contains(&event_type)
+}
+
+/// The members of an envelope as read, before a log has given or checked its position. Old logs lack `seq`, `time` or
+/// `surfaceOp`; [`RawEnvelope::into_event`] demands them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawEnvelope {
+    /// Type name.
+    pub event_type: String,
+    /// Position, if recorded.
+    pub seq: Option<u64>,
+    /// Epoch milliseconds, if recorded.
+    pub time: Option<i64>,
+    /// Payload.
+    pub data: JsonText,
+    /// Whether readers that do not know the type may skip the event.
+    pub ignorable: bool,
+    /// `surfaceOp`, if recorded.
+    pub surface_op: Option<SurfaceOp>,
+    /// `sourceEventSeqs`, if recorded; ranges are accepted.
+    pub sources: Option<Sources>,
+}
+
+/// Why an envelope is refused. Every variant that concerns a position names the seq where one could be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvelopeError {
+    /// Not valid JSON, or not an object.
+    #[error("{0}")]
+    Json(#[from] JsonError),
+    /// A member is missing, has the wrong type or an impossible value.
+    #[error("{}member \"{member}\" {problem}", at_seq(*seq))]
+    Member {
+        /// Seq of the event, if it could be read.
+        seq: Option<u64>,
+        /// The member.
+        member: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// E3: a member that an envelope does not have.
+    #[error("{}unknown envelope member \"{member}\"", at_seq(*seq))]
+    UnknownMember {
+        /// Seq of the event, if it could be read.
+        seq: Option<u64>,
+        /// The member.
+        member: String,
+    },
+    /// The type name is empty, too long or reserved.
+    #[error("{}event type \"{event_type}\" {problem}", at_seq(*seq))]
+    Type {
+        /// Seq of the event, if it could be read.
+        seq: Option<u64>,
+        /// The type name.
+        event_type: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A surface type without `surfaceOp`, or surface members on a log-only type.
+    #[error("{}\"{event_type}\" {problem}", at_seq(*seq))]
+    Surface {
+        /// Seq of the event, if it could be read.
+        seq: Option<u64>,
+        /// The type name.
+        event_type: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// The payload is larger than [`MAX_EVENT_BYTES`].
+    #[error("{}payload of {bytes} bytes exceeds the limit of {MAX_EVENT_BYTES} bytes", at_seq(*seq))]
+    TooLarge {
+        /// Seq of the event, if known.
+        seq: Option<u64>,
+        /// Its size.
+        bytes: usize,
+    },
+}
+
+fn at_seq(seq: Option<u64>) -> String {
+    seq.map(|seq| format!("seq {seq}: ")).unwrap_or_default()
+}
+
+impl RawEnvelope {
+    /// Reads one event line.
+    ///
+    /// # Errors
+    /// [`EnvelopeError`] naming the seq (when it can be read) and the member.
+    pub fn parse(line: &str) -> Result<Self, EnvelopeError> {
+        let text = JsonText::parse(line)?;
+        Self::from_text(&text)
+    }
+
+    /// Reads an event from a JSON object at hand.
+    ///
+    /// # Errors
+    /// As [`RawEnvelope::parse`].
+    pub fn from_text(text: &JsonText) -> Result<Self, EnvelopeError> {
+        let members = json::members(text.as_str())
+            .ok_or_else(|| JsonError { detail: "an event is a JSON object; this is another value".into() })?;
+        let seq = json::member(text.as_str(), "seq").and_then(json::integer).and_then(|seq| u64::try_from(seq).ok());
+        let wrong =
+            |member: &str, problem: &str| EnvelopeError::Member { seq, member: member.into(), problem: problem.into() };
+        let mut seen: Vec<String> = Vec::new();
+        let mut event_type = None;
+        let mut time = None;
+        let mut data = None;
+        let mut ignorable = false;
+        let mut surface_op = None;
+        let mut sources = None;
+        for (key, value) in members {
+            if seen.iter().any(|earlier| earlier == &key) {
+                return Err(wrong(&key, "occurs twice"));
+            }
+            match key.as_ref() {
+                "type" => event_type = Some(json::string(value).ok_or_else(|| wrong("type", "is not a string"))?),
+                "seq" if seq.is_none_or(|seq| seq > MAX_SAFE_INTEGER.unsigned_abs()) => {
+                    return Err(wrong("seq", "is not an integer from 0 to 2^53-1"));
+                }
+                "seq" => {}
+                "time" => {
+                    let safe = json::integer(value).filter(|time| time.abs() <= MAX_SAFE_INTEGER);
+                    time = Some(safe.ok_or_else(|| wrong("time", "is not an integer within +-(2^53-1) milliseconds"))?);
+                }
+                "data" => data = text.member("data"),
+                "ignorable" if value == "true" => ignorable = true,
+                "ignorable" => return Err(wrong("ignorable", "may only be true or absent")),
+                "surfaceOp" => surface_op = Some(parse_op(value).map_err(|problem| wrong("surfaceOp", problem))?),
+                "sourceEventSeqs" => {
+                    sources = Some(parse_sources(value).map_err(|problem| wrong("sourceEventSeqs", problem))?);
+                }
+                _ => return Err(EnvelopeError::UnknownMember { seq, member: key.into_owned() }),
+            }
+            seen.push(key.into_owned());
+        }
+        let event_type = event_type.ok_or_else(|| wrong("type", "is missing"))?.into_owned();
+        check_type(&event_type, seq)?;
+        let data = data.ok_or_else(|| wrong("data", "is missing"))?;
+        check_size(&data, seq)?;
+        Ok(Self { event_type, seq, time, data, ignorable, surface_op, sources })
+    }
+
+    /// The event, with every member that a current envelope must have.
+    ///
+    /// # Errors
+    /// [`EnvelopeError`] when `seq`, `time` or the surface members are missing or misplaced.
+    pub fn into_event(self) -> Result<Event, EnvelopeError> {
+        let missing =
+            |member: &str| EnvelopeError::Member { seq: self.seq, member: member.into(), problem: "is missing".into() };
+        let seq = self.seq.ok_or_else(|| missing("seq"))?;
+        let time = self.time.ok_or_else(|| missing("time"))?;
+        let surface = |problem| EnvelopeError::Surface { seq: Some(seq), event_type: self.event_type.clone(), problem };
+        let placement = match (self.surface_op, self.sources) {
+            (Some(op), sources) => {
+                let placement = match op {
+                    SurfaceOp::Append => Placement::append(),
+                    SurfaceOp::Replace { start, end } => Placement::replace(start, end),
+                };
+                Some(match sources {
+                    Some(sources) => placement.from_sources(sources),
+                    None => placement,
+                })
+            }
+            (None, Some(_)) => return Err(surface("carries sourceEventSeqs without surfaceOp")),
+            (None, None) => None,
+        };
+        let new = NewEvent {
+            event_type: self.event_type.as_str().into(),
+            data: self.data,
+            ignorable: self.ignorable,
+            placement,
+        };
+        check_new(&new, Some(seq))?;
+        Ok(new.at(seq, time))
+    }
+}
+
+/// The envelope rules that hold for any event wherever it comes from (the part of E4 that needs no log).
+///
+/// # Errors
+/// [`EnvelopeError`] naming `seq` where given.
+pub fn check_new(new: &NewEvent, seq: Option<u64>) -> Result<(), EnvelopeError> {
+    check_type(&new.event_type, seq)?;
+    check_size(&new.data, seq)?;
+    let surface = |problem| EnvelopeError::Surface { seq, event_type: new.event_type.to_string(), problem };
+    match (is_surface_type(&new.event_type), &new.placement) {
+        (true, None) => Err(surface("produces a message and must carry surfaceOp")),
+        (false, Some(_)) => Err(surface("is log-only and may not carry surfaceOp or sourceEventSeqs")),
+        _ => Ok(()),
+    }
+}
+
+fn check_type(event_type: &str, seq: Option<u64>) -> Result<(), EnvelopeError> {
+    let problem = if event_type.is_empty() {
+        "is empty"
+    } else if event_type.len() > MAX_TYPE_BYTES {
+        "is longer than 256 bytes"
+    } else if RESERVED_TYPES.contains(&event_type) {
+        "is reserved"
+    } else {
+        return Ok(());
+    };
+    Err(EnvelopeError::Type { seq, event_type: event_type.chars().take(80).collect(), problem })
+}
+
+fn check_size(data: &JsonText, seq: Option<u64>) -> Result<(), EnvelopeError> {
+    if data.len() > MAX_EVENT_BYTES { Err(EnvelopeError::TooLarge { seq, bytes: data.len() }) } else { Ok(()) }
+}
+
+fn seq_number(text: &str) -> Option<u64> {
+    let number = json::integer(text).filter(|number| *number <= MAX_SAFE_INTEGER)?;
+    u64::try_from(number).ok()
+}
+
+fn parse_op(text: &str) -> Result<SurfaceOp, &'static str> {
+    if json::string(text).is_some_and(|op| op == "append") {
+        return Ok(SurfaceOp::Append);
+    }
+    const PROBLEM: &str = "is neither \"append\" nor {\"op\":\"replace\",\"start\":S,\"end\":E}";
+    let members: Vec<_> = json::members(text).ok_or(PROBLEM)?.collect();
+    if members.len() != 3 || json::member(text, "op").and_then(json::string).is_none_or(|op| op != "replace") {
+        return Err(PROBLEM);
+    }
+    let number = |key| json::member(text, key).and_then(seq_number).ok_or(PROBLEM);
+    Ok(SurfaceOp::Replace { start: number("start")?, end: number("end")? })
+}
+
+/// A list of seqs, in which `[start,end]` stands for a range.
+fn parse_sources(text: &str) -> Result<Sources, &'static str> {
+    const PROBLEM: &str = "is not a list of seqs or [start,end] ranges";
+    let mut sources = Sources::default();
+    for element in json::elements(text).ok_or(PROBLEM)? {
+        if let Some(seq) = seq_number(element) {
+            sources.push(seq);
+            continue;
+        }
+        let mut ends = json::elements(element).ok_or(PROBLEM)?;
+        match (ends.next().and_then(seq_number), ends.next().and_then(seq_number), ends.next()) {
+            (Some(start), Some(end), None) if start <= end => sources.push_range(start, end),
+            _ => return Err(PROBLEM),
+        }
+    }
+    Ok(sources)
+}
+
+/// Appends the event's line (without a line break) to `out`.
+pub fn write_line(event: &Event, out: &mut String) {
+    let mut number = itoa::Buffer::new();
+    out.push_str("{\"type\":\"");
+    json::escape_into(out, event.event_type());
+    out.push_str("\",\"seq\":");
+    out.push_str(number.format(event.seq()));
+    out.push_str(",\"time\":");
+    out.push_str(number.format(event.time()));
+    out.push_str(",\"data\":");
+    match event.as_packed_delta() {
+        Some((head, body)) => head.write_data(body, out),
+        None => out.push_str(&event.data()),
+    }
+    if let Some(placement) = event.placement() {
+        if let Some(sources) = placement.sources() {
+            out.push_str(",\"sourceEventSeqs\":[");
+            for (index, seq) in sources.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                out.push_str(number.format(seq));
+            }
+            out.push(']');
+        }
+        match placement.op() {
+            SurfaceOp::Append => out.push_str(",\"surfaceOp\":\"append\""),
+            SurfaceOp::Replace { start, end } => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, ",\"surfaceOp\":{{\"op\":\"replace\",\"start\":{start},\"end\":{end}}}");
+            }
+        }
+    }
+    if event.ignorable() {
+        out.push_str(",\"ignorable\":true");
+    }
+    out.push('}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Result<String, EnvelopeError> {
+        RawEnvelope::parse(text).and_then(RawEnvelope::into_event).map(|event| event.to_line())
+    }
+
+    #[test]
+    fn e1_an_envelope_comes_back_byte_for_byte() {
+        for text in [
+            r#"{"type":"app/x","seq":0,"time":-5,"data":{"b":1e5,"a":30000000000000000000000000000,"a":"\ud800"}}"#,
+            r#"{"type":"app/x","seq":7,"time":9007199254740991,"data":null,"ignorable":true}"#,
+            r#"{"type":"user/message","seq":9,"time":1,"data":{},"sourceEventSeqs":[3,4,8,1],"surfaceOp":"append"}"#,
+            r#"{"type":"user/message","seq":9,"time":1,"data":{},"surfaceOp":{"op":"replace","start":1,"end":2}}"#,
+        ] {
+            assert_eq!(line(text).unwrap(), text);
+        }
+        let ranged =
+            r#"{"type":"user/message","seq":9,"time":1,"data":1,"sourceEventSeqs":[0,[3,5]],"surfaceOp":"append"}"#;
+        assert!(line(ranged).unwrap().contains("[0,3,4,5]"));
+    }
+
+    #[test]
+    fn e3_and_the_envelope_table_refuse_naming_seq_and_member() {
+        let cases = [
+            (r#"{"type":"a","seq":3,"time":1,"data":1,"extra":2}"#, "seq 3: unknown envelope member \"extra\""),
+            (r#"{"type":"a","seq":3,"data":1}"#, "seq 3: member \"time\" is missing"),
+            (r#"{"type":"a","seq":3,"time":1}"#, "seq 3: member \"data\" is missing"),
+            (r#"{"type":"","seq":3,"time":1,"data":1}"#, "seq 3: event type \"\" is empty"),
+            (r#"{"type":"session","seq":3,"time":1,"data":1}"#, "is reserved"),
+            (r#"{"type":"text-chunks","seq":3,"time":1,"data":1}"#, "is reserved"),
+            (r#"{"type":"a","seq":-1,"time":1,"data":1}"#, "member \"seq\""),
+            (r#"{"type":"a","seq":9007199254740992,"time":1,"data":1}"#, "member \"seq\""),
+            (r#"{"type":"a","seq":1,"time":9007199254740992,"data":1}"#, "member \"time\""),
+            (r#"{"type":"a","seq":1,"time":1.5,"data":1}"#, "member \"time\""),
+            (r#"{"type":"a","seq":1,"time":1,"data":1,"ignorable":false}"#, "member \"ignorable\""),
+            (r#"{"type":"a","seq":1,"seq":1,"time":1,"data":1}"#, "occurs twice"),
+            (r#"{"type":"a","seq":1,"time":1,"data":1,"surfaceOp":"append"}"#, "log-only"),
+            (r#"{"type":"user/message","seq":1,"time":1,"data":1}"#, "must carry surfaceOp"),
+            (r#"{"type":"user/message","seq":1,"time":1,"data":1,"surfaceOp":"prepend"}"#, "surfaceOp"),
+            (
+                r#"{"type":"user/message","seq":1,"time":1,"data":1,"sourceEventSeqs":[1.0],"surfaceOp":"append"}"#,
+                "list of seqs",
+            ),
+            ("[1]", "JSON object"),
+            ("{\"type\":", "not valid JSON"),
+        ];
+        for (text, expected) in cases {
+            let error = line(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! sessionlog
+#![allow(missing_docs)]
+pub mod backend;
+pub mod event;
+pub mod segment;
+pub mod session;
