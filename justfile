@@ -1,0 +1,45 @@
+# Everything a reviewer would ask for; `.ci/run` calls these recipes.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# All checks, in the order of their cost.
+all: format lint layers msrv test doctest docs examples fuzz benches
+
+format:
+    cargo fmt --all --check
+
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --no-default-features --all-targets -- -D warnings
+
+# The model and the engine stand without tokio and clap.
+layers:
+    cargo check --no-default-features
+    cargo check --no-default-features --features store
+
+# The stated minimum Rust version compiles the library and the command.
+msrv:
+    .ci/msrv
+
+test:
+    cargo nextest run --no-fail-fast
+
+doctest:
+    cargo test --doc
+
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
+
+examples:
+    .ci/examples
+
+# Every fuzz target for a minute each, from the committed seeds.
+fuzz seconds="60":
+    .ci/fuzz {{seconds}}
+
+benches:
+    cargo bench --no-run
+
+# The benchmark figures: ratios against raw I/O of the same bytes, measured in the same run.
+bench:
+    cargo bench
