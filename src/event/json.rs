@@ -103,7 +103,7 @@ impl JsonText {
     }
 
     /// A handle to `part`, which must be a slice of this very text.
-    fn share(&self, part: &str) -> Option<JsonText> {
+    pub(crate) fn share(&self, part: &str) -> Option<JsonText> {
         let offset = (part.as_ptr() as usize).checked_sub(self.owner.as_ptr() as usize)?;
         let end = offset.checked_add(part.len())?;
         (end <= self.owner.len()).then(|| Self { owner: Arc::clone(&self.owner), start: offset, end })
