@@ -79,13 +79,8 @@ json_choice! {
 
 json_object! {
     /// A reason without further members of its own.
+    #[derive(Default)]
     pub struct NoDetail {}
-}
-
-impl Default for NoDetail {
-    fn default() -> Self {
-        Self { extra: Vec::new() }
-    }
 }
 
 json_object! {
@@ -269,6 +264,7 @@ json_object! {
 
 json_object! {
     /// `session/end-seed`: the events before it came from a seed. Written by the session alone.
+    #[derive(Default)]
     pub struct EndSeed {}
 }
 
@@ -343,19 +339,6 @@ impl RequestContext {
     /// The route to `model` of `provider`.
     pub fn new(provider: impl Into<String>, model: impl Into<String>, context_window: Option<u64>) -> Self {
         Self { provider: provider.into(), model: model.into(), context_window, extra: Vec::new() }
-    }
-}
-
-impl EndSeed {
-    /// The mark's empty payload.
-    pub fn new() -> Self {
-        Self { extra: Vec::new() }
-    }
-}
-
-impl Default for EndSeed {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

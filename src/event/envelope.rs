@@ -231,10 +231,10 @@ fn seq_number(text: &str) -> Option<u64> {
 }
 
 fn parse_op(text: &str) -> Result<SurfaceOp, &'static str> {
+    const PROBLEM: &str = "is neither \"append\" nor {\"op\":\"replace\",\"start\":S,\"end\":E}";
     if json::string(text).is_some_and(|op| op == "append") {
         return Ok(SurfaceOp::Append);
     }
-    const PROBLEM: &str = "is neither \"append\" nor {\"op\":\"replace\",\"start\":S,\"end\":E}";
     let members: Vec<_> = json::members(text).ok_or(PROBLEM)?.collect();
     if members.len() != 3 || json::member(text, "op").and_then(json::string).is_none_or(|op| op != "replace") {
         return Err(PROBLEM);
