@@ -1,1 +1,2 @@
 //! segment
+pub(crate) mod sealed;

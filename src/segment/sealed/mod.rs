@@ -1,0 +1,3 @@
+//! Sealed segments.
+pub(crate) mod block;
+pub(crate) mod footer;
