@@ -510,29 +510,81 @@ impl Engine {
     /// # Errors
     /// `NotFound` for the source or the boundary, `Exists` for the child, `Invalid` for its header, damage of the source, I/O.
     pub fn fork(&self, source: &SessionId, boundary: u64, child: &SessionHeader) -> Result<Head, BackendError> {
-        let id = child.session_id().map_err(BackendError::header)?;
-        check_header(&id, child)?;
+        let missing = || BackendError::missing_event(source, boundary);
+        let end = boundary.checked_add(1).ok_or_else(missing)?;
         let mut reader = self.reader(source)?;
+        let mut copied = 0;
+        self.create_whole(child, || {
+            if copied >= end {
+                return Ok(None);
+            }
+            let page = reader.next_page(ReadLimit::default())?;
+            let items: Vec<Item> = page.items.iter().filter_map(|item| item.slice(0, end)).collect();
+            let batch = Batch::new(items).ok_or_else(missing)?;
+            copied = batch.next_seq();
+            Ok(Some(batch))
+        })
+    }
+
+    /// Makes a session of the batches that `next` gives, in log order, until it gives `None`. The session appears whole and
+    /// durable or not at all, and no one owns it afterwards. Holds one batch at a time.
+    ///
+    /// # Errors
+    /// What `next` reports; `Exists`; `Invalid` for the header, for batches that do not continue each other from seq 0, or for
+    /// none at all; I/O.
+    pub fn create_whole<E: From<BackendError>>(
+        &self,
+        header: &SessionHeader,
+        mut next: impl FnMut() -> Result<Option<Batch>, E>,
+    ) -> Result<Head, E> {
+        let id = header.session_id().map_err(BackendError::header)?;
         let target = self.locate(&id);
-        self.make_store()?;
-        self.take_back_stuck(&id)?;
-        if self.0.site.files.stat(&target).is_ok() {
-            return Err(BackendError::exists(&id));
-        }
-        let mut builder = Builder::begin(&self.0.site, &id, child)?;
-        if let Err(error) = copy(&mut reader, &mut builder, source, boundary) {
+        // The first batch comes before anything is made, so that a source that refuses at once leaves no store behind.
+        let mut batch = next()?;
+        let mut builder: Option<Builder> = None;
+        let filled = loop {
+            let Some(full) = batch else { break Ok(()) };
+            let added = match &mut builder {
+                Some(builder) => add_in_order(builder, &full),
+                None => self.begin(&id, header, &target).and_then(|begun| add_in_order(builder.insert(begun), &full)),
+            };
+            if let Err(error) = added {
+                break Err(E::from(error.with_session(&id)));
+            }
+            match next() {
+                Ok(following) => batch = following,
+                Err(error) => break Err(error),
+            }
+        };
+        let Some(builder) = builder else {
+            filled?;
+            let detail = "a session exists from its first event on; there is none";
+            return Err(BackendError::new(ErrorKind::Invalid, detail).with_session(&id).into());
+        };
+        if let Err(error) = filled {
             builder.abandon();
             return Err(error);
         }
         match builder.publish(&target) {
-            Ok(writer) => self.head_of_writer(&writer),
+            Ok(writer) => Ok(self.head_of_writer(&writer)?),
             Err(unpublished) => {
                 if let Some(writer) = unpublished.stuck {
                     locked(&self.0.stuck).insert(id, writer);
                 }
-                Err(unpublished.error)
+                Err(unpublished.error.into())
             }
         }
+    }
+
+    /// Begins a session that nothing stands in the place of.
+    fn begin(&self, id: &SessionId, header: &SessionHeader, target: &Path) -> Result<Builder, BackendError> {
+        check_header(id, header)?;
+        self.make_store()?;
+        self.take_back_stuck(id)?;
+        if self.0.site.files.stat(target).is_ok() {
+            return Err(BackendError::exists(id));
+        }
+        Builder::begin(&self.0.site, id, header)
     }
 
     /// Gives a session back. Closing the files releases the kernel's lock.
@@ -571,16 +623,13 @@ impl Engine {
     }
 }
 
-/// Copies events page by page.
-fn copy(reader: &mut Reader, builder: &mut Builder, source: &SessionId, boundary: u64) -> Result<(), BackendError> {
-    let end = boundary.checked_add(1).ok_or_else(|| BackendError::missing_event(source, boundary))?;
-    while builder.next_seq() < end {
-        let page = reader.next_page(ReadLimit::default())?;
-        let items: Vec<Item> = page.items.iter().filter_map(|item| item.slice(0, end)).collect();
-        let batch = Batch::new(items).ok_or_else(|| BackendError::missing_event(source, boundary))?;
-        builder.add(&batch)?;
+/// Adds a batch if it goes on where the last one ended.
+fn add_in_order(builder: &mut Builder, batch: &Batch) -> Result<(), BackendError> {
+    if batch.first_seq() != builder.next_seq() {
+        let detail = format!("a batch starts at seq {}, expected {}", batch.first_seq(), builder.next_seq());
+        return Err(BackendError::new(ErrorKind::Invalid, detail));
     }
-    Ok(())
+    builder.add(batch)
 }
 
 fn check_header(id: &SessionId, header: &SessionHeader) -> Result<(), BackendError> {
