@@ -294,8 +294,13 @@ impl Engine {
     /// `NotFound`; `Busy` naming the holder, which may be this process; damage, and then nothing was changed; I/O.
     pub fn take_over(&self, id: &SessionId) -> Result<Taken, BackendError> {
         let site = &self.0.site;
-        let (writer, torn) =
-            recovery::take_over(self.directory(id), Arc::clone(&site.random), site.rotate_at, site.compress)?;
+        let directory = self.directory(id);
+        directory.check()?;
+        // The session's own name may not be durable: its creator may have been stopped, or told that it failed.
+        self.make_store()?;
+        let synced = site.files.sync_directory(&site.sessions);
+        synced.map_err(|error| directory.io("taking the session over", &site.sessions, error))?;
+        let (writer, torn) = recovery::take_over(directory, Arc::clone(&site.random), site.rotate_at, site.compress)?;
         let head = self.head_of_writer(&writer)?;
         // The kernel's lock has just said that there is no other writer, so an entry that remains is one that lost the session.
         locked(&self.0.writers).insert(id.clone(), Arc::new(Mutex::new(writer)));
@@ -639,23 +644,26 @@ fn check_header(id: &SessionId, header: &SessionHeader) -> Result<(), BackendErr
     Ok(())
 }
 
-/// Makes a directory and those above it that are missing, each name durable.
+/// Makes a directory and those above it that are missing, each name durable. Names that are there already are synced too:
+/// whoever made them may have been stopped before it could.
 fn make_directories(files: &dyn Files, path: &Path) -> Result<(), BackendError> {
     let failed = |path: &Path, error| BackendError::io("making a directory", path, error);
     let mut missing = Vec::new();
-    let mut at = Some(path);
-    while let Some(here) = at {
+    for here in path.ancestors() {
         match files.stat(here) {
             Ok(_) => break,
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(here),
             Err(error) => return Err(failed(here, error)),
         }
-        at = here.parent();
     }
     for directory in missing.into_iter().rev() {
         make_directory(files, directory)?;
-        if let Some(parent) = directory.parent() {
-            files.sync_directory(parent).map_err(|error| failed(parent, error))?;
+    }
+    for parent in path.ancestors().skip(1) {
+        match files.sync_directory(parent) {
+            // Where this process may not even look, it has made nothing.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(failed(parent, error)),
+            _ => {}
         }
     }
     Ok(())
