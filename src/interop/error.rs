@@ -245,14 +245,13 @@ impl fmt::Display for ImportErrorKind {
             Self::Json { detail } => write!(f, "not JSON: {detail}"),
             Self::Empty => f.write_str("the file is empty"),
             Self::NoHeader { found } => write!(f, "no session header: {found}"),
-            Self::Header { detail } => f.write_str(detail),
+            Self::Header { detail } | Self::Invalid { detail } => f.write_str(detail),
             Self::NoEvents => f.write_str("a header and no events; a session exists from its first event on"),
             Self::SecondHeader { id } => write!(f, "a second session header, of session {id:?}"),
             Self::NewerVersion { found } => {
                 write!(f, "written by a newer version (format {found}; this release reads up to {FORMAT_VERSION})")
             }
             Self::Envelope(error) => error.fmt(f),
-            Self::Invalid { detail } => f.write_str(detail),
             Self::MixedSurface { earlier, recorded: true } => {
                 write!(f, "the event carries surfaceOp, but the surface event at seq {earlier} does not")
             }

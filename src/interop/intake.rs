@@ -57,10 +57,10 @@ impl Intake {
 
     /// Takes in an event that is no packable delta, or one that is.
     pub(super) fn admit(&mut self, event: &Event, line: u64) -> Result<Admitted, ImportErrorKind> {
-        if let Some(delta) = ChunkRun::of(event) {
-            if let Some((time, body)) = delta.deltas().next() {
-                return self.admit_delta(delta.head(), event.seq(), time, body, line);
-            }
+        if let Some(delta) = ChunkRun::of(event)
+            && let Some((time, body)) = delta.deltas().next()
+        {
+            return self.admit_delta(delta.head(), event.seq(), time, body, line);
         }
         let digest = self.digest(event.event_type(), event.time(), event.ignorable(), event.placement(), &event.data());
         if self.place(event.seq(), digest)? == Admitted::Repeated {
