@@ -11,6 +11,7 @@
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use sessionlog::sample::{LARGE_EVENTS, MEDIUM_EVENTS, Recording, SMALL_EVENTS};
 
@@ -37,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         recording = recording.compacting();
     }
     let out = File::create(file)?;
-    let bytes = if file.ends_with(".zstd") {
+    let bytes = if Path::new(file).extension().is_some_and(|extension| extension == "zstd") {
         recording.write_dsh(Frames { out, waiting: Vec::new() })?.out.metadata()?.len()
     } else {
         recording.write_dsh(BufWriter::new(out))?.into_inner()?.metadata()?.len()

@@ -1,4 +1,5 @@
 //! What an import accepts, fills and refuses, rule by rule.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::io::{self, Read};
 
@@ -297,9 +298,47 @@ fn e3_envelopes_and_retired_shapes_are_refused_by_seq() {
         let error = refusal(log(&[&event(0), bad, &event(2)]));
         assert_eq!((error.class(), error.line(), error.intact()), (class, 3, 1), "{bad}: {error}");
         assert_eq!(error.seq(), Some(1), "{bad}: {error}");
-        assert_eq!(error.offset() as usize, HEADER.len() + 1 + event(0).len() + 1);
+        assert_eq!(error.offset(), (HEADER.len() + 1 + event(0).len() + 1) as u64);
         assert_eq!(error.session(), Some("s-1"));
     }
+}
+
+#[test]
+fn e4_the_validator_of_the_live_log_judges_every_event() {
+    let message = |seq: u64, tail: &str| {
+        format!(
+            r#"{{"type":"user/message","seq":{seq},"time":1,"data":{{"id":"m","role":"user","content":[],"source":{{"kind":"user"}}}},{tail}}}"#
+        )
+    };
+    let first = message(0, r#""surfaceOp":"append""#);
+    for (tail, words) in [
+        (r#""surfaceOp":{"op":"replace","start":0,"end":0}"#, "sourceEventSeqs does not name"),
+        (r#""surfaceOp":{"op":"replace","start":7,"end":7},"sourceEventSeqs":[0]"#, "not on the surface"),
+        (r#""surfaceOp":"append","sourceEventSeqs":[0,[0,0]]"#, "twice"),
+        (r#""surfaceOp":"append","sourceEventSeqs":[1]"#, "not earlier"),
+        (r#""surfaceOp":"append","sourceEventSeqs":[]"#, "empty"),
+    ] {
+        let error = refusal(log(&[&first, &message(1, tail)]));
+        assert_eq!((error.class(), error.seq(), error.line(), error.intact()), ("surface", Some(1), 3, 1), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let ranges = message(1, r#""surfaceOp":{"op":"replace","start":0,"end":0},"sourceEventSeqs":[[0,0]]"#);
+    import(log(&[&first, &ranges])).unwrap();
+}
+
+#[test]
+fn n3_a_flat_tool_result_replaced_by_a_flat_one_passes_the_surface_rules() {
+    let flat = |seq: u64, text: &str, tail: &str| {
+        format!(
+            r#"{{"type":"tool/result","seq":{seq},"time":1,"data":{{"turn":1,"step":1,"callId":"c","content":[{{"type":"text","text":"{text}"}}],"isError":false}},{tail}}}"#
+        )
+    };
+    let original = flat(0, "long", r#""surfaceOp":"append""#);
+    let pruned = flat(1, "short", r#""surfaceOp":{"op":"replace","start":0,"end":0},"sourceEventSeqs":[0]"#);
+    let again = flat(2, "", r#""surfaceOp":{"op":"replace","start":1,"end":1},"sourceEventSeqs":[1]"#);
+    let (events, report) = import(log(&[&original, &pruned, &again])).unwrap();
+    assert!(events.iter().all(|event| event.data().contains(r#""id":"s-1#0""#)));
+    assert_eq!((report.upgraded.wrapped, report.upgraded.ids), (3, 3));
 }
 
 #[test]
