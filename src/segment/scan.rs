@@ -384,11 +384,8 @@ mod tests {
         engine.append(&id, Some(&SessionHeader::new("s")), Expected::ABSENT, &large(0, 1)).unwrap();
         engine.append(&id, None, Expected { epoch: 1, next_seq: 1 }, &large(1, 5)).unwrap();
         engine.release(&id, 1).unwrap();
-        let directory = SessionDirectory {
-            files: Arc::new(files.clone()),
-            path: "/store/sessions/s".into(),
-            id: Some(id.clone()),
-        };
+        let directory =
+            SessionDirectory { files: Arc::new(files.clone()), path: "/store/sessions/s".into(), id: Some(id.clone()) };
         let Opening::Sound(journal) = Journal::open(&directory, 0, 0).unwrap() else { panic!("no journal") };
         let limit = journal.length;
         let mut scanner = Scanner::new(journal, limit);
