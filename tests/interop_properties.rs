@@ -4,9 +4,11 @@
 use std::io::{self, Read};
 
 use proptest::prelude::*;
-use sessionlog::event::{Event, JsonText, NewEvent, Placement, SessionHeader};
+use sessionlog::event::{Batch, Event, JsonText, NewEvent, Placement, SessionHeader};
 use sessionlog::interop::{DshWriter, Import, ImportError, ImportOptions, JsonlWriter};
 use sessionlog::sample::Recording;
+use sessionlog::session::invariants::first_violation;
+use sessionlog::session::{Session, SessionOptions};
 
 fn import(input: impl Read) -> Result<(Vec<Event>, SessionHeader), ImportError> {
     let mut import = Import::open(input, ImportOptions::default())?;
@@ -141,7 +143,7 @@ proptest! {
                         prop_assert_eq!(event.seq(), count);
                         count += 1;
                     }
-                    Err(error) => prop_assert_eq!(error.intact(), count),
+                    Err(error) => prop_assert_eq!(error.intact, count),
                 }
             }
         }
@@ -202,7 +204,7 @@ fn a_zstd_log_cut_at_any_byte_keeps_the_events_before() {
             None => assert!(count > 0),
             Some(error) => {
                 assert!(matches!(error.class(), "zstd" | "no-events" | "empty" | "cut-line"), "cut at {cut}: {error}");
-                assert_eq!(error.intact(), count as u64);
+                assert_eq!(error.intact, count as u64);
             }
         }
     }
@@ -220,5 +222,15 @@ fn a_recording_survives_every_form() {
         let (from_rows, header) = import(rows.as_slice()).unwrap();
         assert_eq!(header.delegation_depth, Some(0));
         assert!(from_lines == events && from_rows == events);
+    }
+}
+
+#[test]
+fn recordings_keep_every_rule_of_the_model() {
+    for recording in [Recording::new(8).events(60_000), Recording::new(9).events(60_000).compacting()] {
+        let items = Batch::pack(recording.iter()).unwrap().into_items();
+        assert_eq!(first_violation(&items).unwrap(), None);
+        let session = Session::view(recording.header(), items, SessionOptions::default()).unwrap();
+        assert!(session.messages().len() > 10);
     }
 }
