@@ -150,6 +150,42 @@ proptest! {
     }
 }
 
+/// A log of format 0 with every old shape in it.
+const OLD: &str = concat!(
+    r#"{"type":"session","id":"old","createdAt":5}"#,
+    "\n",
+    r#"{"type":"turn/start","data":{"turn":1,"trigger":{"kind":"message"}}}"#,
+    "\n",
+    r#"{"type":"context/message","data":{"content":[{"type":"text","text":"\u00e9"}],"source":{"kind":"x"},"meta":{}}}"#,
+    "\n",
+    r#"{"type":"text-chunks","data":{"turn":1,"step":1,"index":0,"dt":[1,2],"texts":["a","\ud800","c"]}}"#,
+    "\n",
+    r#"{"type":"assistant/message","data":{"turn":1,"step":1,"content":[],"provenance":{"provider":"p","model":"m"}}}"#,
+    "\n",
+    r#"{"type":"tool/result","data":{"turn":1,"step":1,"callId":"c","content":[],"isError":false,"meta":[1]}}"#,
+    "\n",
+    r#"{"type":"turn/end","data":{"turn":1,"reason":{"kind":"error","step":1,"message":"m"}}}"#,
+    "\n",
+);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn n3_a_damaged_old_log_is_a_typed_error_or_upgrades(at in any::<prop::sample::Index>(), piece in "[ -~]{0,3}", width in 0_usize..4) {
+        let place = at.index(OLD.len());
+        let mut bytes = OLD.as_bytes().to_vec();
+        bytes.splice(place..(place + width).min(OLD.len()), piece.bytes());
+        if let Ok((events, header)) = import(bytes.as_slice()) {
+            let mut writer = JsonlWriter::new(Vec::new(), &header).unwrap();
+            for event in &events {
+                writer.event(event).unwrap();
+            }
+            prop_assert_eq!(import(writer.finish().unwrap().as_slice()).unwrap(), (events, header));
+        }
+    }
+}
+
 /// Gives out one byte a read.
 struct Trickle<'a>(&'a [u8]);
 
