@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use sessionlog::event::{Event, Item, SurfaceOp};
+use sessionlog::event::control::TurnEnd;
+use sessionlog::event::message::{AssistantMessage, ToolResult, UserMessage};
+use sessionlog::event::{Batch, Event, Item, SessionHeader, SurfaceOp};
 use sessionlog::interop::{DshWriter, Import, ImportError, ImportOptions, ImportReport, JsonlWriter};
+use sessionlog::session::{Session, SessionOptions};
 
 fn corpus() -> Vec<PathBuf> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus"));
@@ -200,7 +203,7 @@ fn n3_every_corpus_file_comes_in_as_it_stands_or_is_refused_for_a_true_reason() 
             Ok(imported) => imported,
             Err(error) => {
                 assert!(error.to_string().len() > 40, "{error}");
-                refused.insert(name(&path), (error.class(), error.seq(), error.to_string()));
+                refused.insert(name(&path), (error.class(), error.seq, error.to_string()));
                 continue;
             }
         };
@@ -307,4 +310,26 @@ fn p3_what_is_written_as_lines_or_rows_reads_back_identically() {
     }
     println!("{files} files round trip, {same_bytes} of them byte for byte");
     assert!(files == 0 || same_bytes > 40, "{same_bytes} of {files}");
+}
+
+#[test]
+fn e4_whatever_came_in_can_be_reconstructed() {
+    for path in corpus() {
+        let Ok((events, _, _)) = import(&fs::read(&path).unwrap()) else { continue };
+        let items = Batch::pack(events.iter().cloned()).unwrap().into_items();
+        let session = Session::view(SessionHeader::new("any"), items, SessionOptions::default())
+            .unwrap_or_else(|error| panic!("{}: {error}", name(&path)));
+        let on_surface = events.iter().filter(|event| event.placement().is_some()).count();
+        assert!(session.messages().len() <= on_surface, "{}", name(&path));
+        for event in &events {
+            let shape = match event.event_type() {
+                "user/message" => event.payload::<UserMessage>().map(|_| ()),
+                "assistant/message" => event.payload::<AssistantMessage>().map(|_| ()),
+                "tool/result" => event.payload::<ToolResult>().map(|_| ()),
+                "turn/end" => event.payload::<TurnEnd>().map(|_| ()),
+                _ => Ok(()),
+            };
+            shape.unwrap_or_else(|error| panic!("{} seq {}: {error}", name(&path), event.seq()));
+        }
+    }
 }

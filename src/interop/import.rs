@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::Read;
 
-use super::error::{ImportError, ImportErrorKind, Refusal};
+use super::error::{ImportError, ImportErrorKind};
 use super::intake::{Admitted, Intake};
 use super::lines::{LineFault, Lines, MAX_LINE_BYTES};
 use super::report::ImportReport;
@@ -455,7 +455,15 @@ struct Place<'a> {
 impl Place<'_> {
     fn refuse(&self, kind: ImportErrorKind, offset: u64, seq: Option<u64>) -> ImportError {
         let session = self.session.filter(|id| !id.is_empty()).cloned();
-        Refusal { kind, file: self.file.cloned(), session, line: self.line, offset, seq, intact: self.intact }.into()
+        ImportError {
+            kind: Box::new(kind),
+            file: self.file.cloned(),
+            session,
+            line: self.line,
+            offset,
+            seq,
+            intact: self.intact,
+        }
     }
 
     fn source_fault(&self, fault: SourceFault, offset: u64) -> ImportError {
