@@ -81,8 +81,6 @@ pub enum ImportErrorKind {
         /// What is wrong, naming the member.
         detail: String,
     },
-    /// A header and no event: a session exists from its first event on.
-    NoEvents,
     /// A second header line: two logs in one file.
     SecondHeader {
         /// The id that it states.
@@ -151,7 +149,6 @@ impl ImportErrorKind {
             Self::Empty => "empty",
             Self::NoHeader { .. } => "no-header",
             Self::Header { .. } => "header",
-            Self::NoEvents => "no-events",
             Self::SecondHeader { .. } => "second-header",
             Self::NewerVersion { .. } => "newer-version",
             Self::Envelope(EnvelopeError::Surface { .. }) | Self::MixedSurface { .. } | Self::Invalid(_) => "surface",
@@ -174,7 +171,7 @@ impl ImportErrorKind {
             Self::NulRun { .. } => "a crash left them; cut them out of a copy and import that",
             Self::Utf8 | Self::Json { .. } => "look at the line; mend it in a copy and import that",
             Self::CutLine { .. } => "drop the line from a copy to import what is before it",
-            Self::Empty | Self::NoEvents => "there is nothing to import",
+            Self::Empty => "there is nothing to import",
             Self::NoHeader { .. } | Self::Header { .. } => {
                 "a session log starts with a line {\"type\":\"session\",\"id\":..}; put one in front in a copy"
             }
@@ -206,7 +203,6 @@ impl fmt::Display for ImportErrorKind {
             Self::Empty => f.write_str("the file is empty"),
             Self::NoHeader { found } => write!(f, "no session header: {found}"),
             Self::Header { detail } => f.write_str(detail),
-            Self::NoEvents => f.write_str("a header and no events; a session exists from its first event on"),
             Self::SecondHeader { id } => write!(f, "a second session header, of session {id:?}"),
             Self::NewerVersion { found } => {
                 write!(f, "written by a newer version (format {found}; this release reads up to {FORMAT_VERSION})")
