@@ -236,10 +236,10 @@ impl fmt::Display for BackendError {
             let word = if self.damage.is_some() { " in " } else { "" };
             write!(f, "{word}{}", file.display())?;
         }
-        if let Some(damage) = &self.damage {
-            if let Some(offset) = damage.offset {
-                write!(f, " at offset {offset}")?;
-            }
+        if let Some(damage) = &self.damage
+            && let Some(offset) = damage.offset
+        {
+            write!(f, " at offset {offset}")?;
         }
         if self.damage.is_some() || self.file.is_some() {
             f.write_str(": ")?;

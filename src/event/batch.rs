@@ -257,11 +257,11 @@ impl Packer {
             self.items.push(Item::Event(event.clone()));
             return;
         };
-        if let (Some(run), Some((time, body))) = (self.run.as_mut(), single.deltas().next()) {
-            if run.accepts(single.head(), event.seq(), time, body) {
-                run.push_unchecked(time, body);
-                return;
-            }
+        if let (Some(run), Some((time, body))) = (self.run.as_mut(), single.deltas().next())
+            && run.accepts(single.head(), event.seq(), time, body)
+        {
+            run.push_unchecked(time, body);
+            return;
         }
         self.end_run();
         self.run = Some(single);

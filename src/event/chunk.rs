@@ -181,3 +181,36 @@ impl AssistantChunk {
         Self::new(turn, step, StreamChunk::Usage(UsageChunk { usage, extra: Vec::new() }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::payload::to_json;
+
+    #[test]
+    fn section_3_every_chunk_is_read_and_written_as_it_was() {
+        for chunk in [
+            r#"{"type":"block-start","index":0,"blockType":"text"}"#,
+            r#"{"type":"text-delta","index":0,"text":"a"}"#,
+            r#"{"type":"reasoning-delta","index":0,"text":"a","x":1}"#,
+            r#"{"type":"tool-call-delta","index":0,"id":"c","name":"n","argumentsDelta":"{"}"#,
+            r#"{"type":"block-end","index":0,"block":{"type":"text","text":"a"}}"#,
+            r#"{"type":"usage","usage":{"inputTokens":1,"outputTokens":2}}"#,
+            r#"{"type":"finish","reason":{"kind":"stop"},"replayState":[1]}"#,
+            r#"{"type":"citation","x":1.0}"#,
+        ] {
+            let text = format!(r#"{{"turn":1,"step":2,"chunk":{chunk}}}"#);
+            let typed: AssistantChunk = JsonText::parse(&text).unwrap().read().unwrap();
+            assert_eq!(to_json(&typed).unwrap().as_str(), text);
+        }
+    }
+
+    #[test]
+    fn p2_only_plain_deltas_take_the_short_way() {
+        assert!(AssistantChunk::text(1, 1, 0, "a").as_delta().is_some());
+        assert!(AssistantChunk::block_start(1, 1, 0, "text").as_delta().is_none());
+        let text = r#"{"turn":1,"step":2,"chunk":{"type":"text-delta","index":0,"text":"a","x":1}}"#;
+        let typed: AssistantChunk = JsonText::parse(text).unwrap().read().unwrap();
+        assert!(typed.as_delta().is_none());
+    }
+}

@@ -181,3 +181,19 @@ json_object! {
         => fixed "kind" = "tool";
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_nesting_is_refused_by_the_typed_view_and_kept_as_text() {
+        let open = r#"{"type":"tool-result","toolCallId":"c","content":["#;
+        let text = open.repeat(2_000) + &"]}".repeat(2_000);
+        let json = JsonText::parse(&text).unwrap();
+        assert!(json.read::<ContentBlock>().unwrap_err().detail.contains("nested deeper"));
+        let shallow = JsonText::parse(&(open.repeat(20) + &"]}".repeat(20))).unwrap();
+        json.read::<ContentBlock>().unwrap_err();
+        shallow.read::<ContentBlock>().unwrap();
+    }
+}

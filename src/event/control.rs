@@ -79,13 +79,8 @@ json_choice! {
 
 json_object! {
     /// A reason without further members of its own.
+    #[derive(Default)]
     pub struct NoDetail {}
-}
-
-impl Default for NoDetail {
-    fn default() -> Self {
-        Self { extra: Vec::new() }
-    }
 }
 
 json_object! {
@@ -269,6 +264,7 @@ json_object! {
 
 json_object! {
     /// `session/end-seed`: the events before it came from a seed. Written by the session alone.
+    #[derive(Default)]
     pub struct EndSeed {}
 }
 
@@ -346,15 +342,39 @@ impl RequestContext {
     }
 }
 
-impl EndSeed {
-    /// The mark's empty payload.
-    pub fn new() -> Self {
-        Self { extra: Vec::new() }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::payload::to_json;
 
-impl Default for EndSeed {
-    fn default() -> Self {
-        Self::new()
+    #[test]
+    fn section_3_turn_end_reasons_are_read_and_stay_open() {
+        for text in [
+            r#"{"turn":1,"reason":{"kind":"completed"}}"#,
+            r#"{"turn":1,"reason":{"kind":"aborted","reason":{"kind":"hook","reason":"no"}}}"#,
+            r#"{"turn":1,"reason":{"kind":"aborted","reason":{"kind":"new-one","x":1}}}"#,
+            r#"{"turn":1,"reason":{"kind":"blocked"}}"#,
+            r#"{"turn":1,"reason":{"kind":"error","error":{"message":"m","code":"c","status":429,"requestId":"r"}}}"#,
+            r#"{"turn":1,"reason":{"kind":"max-tokens"}}"#,
+            r#"{"turn":1,"reason":{"kind":"interrupted"}}"#,
+            r#"{"turn":1,"reason":{"kind":"someday","why":[1]}}"#,
+        ] {
+            let end: TurnEnd = JsonText::parse(text).unwrap().read().unwrap();
+            assert_eq!(to_json(&end).unwrap().as_str(), text);
+        }
+        assert_eq!(
+            to_json(&TurnEnd::interrupted(4)).unwrap().as_str(),
+            r#"{"turn":4,"reason":{"kind":"interrupted"}}"#
+        );
+    }
+
+    #[test]
+    fn section_3_todos_and_headers() {
+        let todo = TodoWrite::new([("a".to_owned(), TodoStatus::InProgress)]);
+        assert_eq!(to_json(&todo).unwrap().as_str(), r#"{"todos":[{"content":"a","status":"in_progress"}]}"#);
+        let text =
+            r#"{"header":{"config":{"model":"x"},"system":"{{system}}","tools":"{{tools}}","messagePrefix":[1]}}"#;
+        let header: RequestHeader = JsonText::parse(text).unwrap().read().unwrap();
+        assert_eq!(to_json(&header).unwrap().as_str(), text);
     }
 }

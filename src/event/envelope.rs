@@ -13,6 +13,9 @@ pub const RESERVED_TYPES: [&str; 4] = ["session", "text-chunks", "reasoning-chun
 /// The event types that produce messages and carry `surfaceOp`.
 pub const SURFACE_TYPES: [&str; 3] = ["user/message", "assistant/message", "tool/result"];
 
+/// An envelope has seven members at most: an eighth is unknown or a repetition, and refused as such when it is reached.
+const MEMBERS_LOOKED_AT: usize = 8;
+
 /// Whether `event_type` is one of [`SURFACE_TYPES`].
 pub fn is_surface_type(event_type: &str) -> bool {
     SURFACE_TYPES.contains(&event_type)
@@ -112,42 +115,41 @@ impl RawEnvelope {
     /// # Errors
     /// As [`RawEnvelope::parse`].
     pub fn from_text(text: &JsonText) -> Result<Self, EnvelopeError> {
-        let members = json::members(text.as_str())
-            .ok_or_else(|| JsonError { detail: "an event is a JSON object; this is another value".into() })?;
-        let seq = json::member(text.as_str(), "seq").and_then(json::integer).and_then(|seq| u64::try_from(seq).ok());
+        let members: Vec<_> = json::members(text.as_str())
+            .ok_or_else(|| JsonError { detail: "an event is a JSON object; this is another value".into() })?
+            .take(MEMBERS_LOOKED_AT)
+            .collect();
+        let seq_text = members.iter().find(|(key, _)| key == "seq").map(|(_, value)| *value);
+        let seq = seq_text.and_then(seq_number);
         let wrong =
             |member: &str, problem: &str| EnvelopeError::Member { seq, member: member.into(), problem: problem.into() };
-        let mut seen: Vec<String> = Vec::new();
         let mut event_type = None;
         let mut time = None;
         let mut data = None;
         let mut ignorable = false;
         let mut surface_op = None;
         let mut sources = None;
-        for (key, value) in members {
-            if seen.iter().any(|earlier| earlier == &key) {
-                return Err(wrong(&key, "occurs twice"));
+        for (index, (key, value)) in members.iter().enumerate() {
+            if members.iter().take(index).any(|(earlier, _)| earlier == key) {
+                return Err(wrong(key, "occurs twice"));
             }
             match key.as_ref() {
                 "type" => event_type = Some(json::string(value).ok_or_else(|| wrong("type", "is not a string"))?),
-                "seq" if seq.is_none_or(|seq| seq > MAX_SAFE_INTEGER.unsigned_abs()) => {
-                    return Err(wrong("seq", "is not an integer from 0 to 2^53-1"));
-                }
+                "seq" if seq.is_none() => return Err(wrong("seq", "is not an integer from 0 to 2^53-1")),
                 "seq" => {}
                 "time" => {
                     let safe = json::integer(value).filter(|time| time.abs() <= MAX_SAFE_INTEGER);
                     time = Some(safe.ok_or_else(|| wrong("time", "is not an integer within +-(2^53-1) milliseconds"))?);
                 }
-                "data" => data = text.member("data"),
-                "ignorable" if value == "true" => ignorable = true,
+                "data" => data = text.share(value),
+                "ignorable" if *value == "true" => ignorable = true,
                 "ignorable" => return Err(wrong("ignorable", "may only be true or absent")),
                 "surfaceOp" => surface_op = Some(parse_op(value).map_err(|problem| wrong("surfaceOp", problem))?),
                 "sourceEventSeqs" => {
                     sources = Some(parse_sources(value).map_err(|problem| wrong("sourceEventSeqs", problem))?);
                 }
-                _ => return Err(EnvelopeError::UnknownMember { seq, member: key.into_owned() }),
+                _ => return Err(EnvelopeError::UnknownMember { seq, member: key.clone().into_owned() }),
             }
-            seen.push(key.into_owned());
         }
         let event_type = event_type.ok_or_else(|| wrong("type", "is missing"))?.into_owned();
         check_type(&event_type, seq)?;
@@ -252,10 +254,10 @@ fn seq_number(text: &str) -> Option<u64> {
 }
 
 fn parse_op(text: &str) -> Result<SurfaceOp, &'static str> {
+    const PROBLEM: &str = "is neither \"append\" nor {\"op\":\"replace\",\"start\":S,\"end\":E}";
     if json::string(text).is_some_and(|op| op == "append") {
         return Ok(SurfaceOp::Append);
     }
-    const PROBLEM: &str = "is neither \"append\" nor {\"op\":\"replace\",\"start\":S,\"end\":E}";
     let members: Vec<_> = json::members(text).ok_or(PROBLEM)?.collect();
     if members.len() != 3 || json::member(text, "op").and_then(json::string).is_none_or(|op| op != "replace") {
         return Err(PROBLEM);

@@ -103,7 +103,7 @@ impl JsonText {
     }
 
     /// A handle to `part`, which must be a slice of this very text.
-    fn share(&self, part: &str) -> Option<JsonText> {
+    pub(crate) fn share(&self, part: &str) -> Option<JsonText> {
         let offset = (part.as_ptr() as usize).checked_sub(self.owner.as_ptr() as usize)?;
         let end = offset.checked_add(part.len())?;
         (end <= self.owner.len()).then(|| Self { owner: Arc::clone(&self.owner), start: offset, end })
@@ -347,13 +347,12 @@ fn decode_unicode(rest: &str) -> (char, usize) {
     let Some(first) = hex4(rest) else {
         return (char::REPLACEMENT_CHARACTER, rest.len().min(4));
     };
-    if (0xd800..0xdc00).contains(&first) {
-        if let Some(second) = rest.get(4..).and_then(|tail| tail.strip_prefix("\\u")).and_then(hex4) {
-            if (0xdc00..0xe000).contains(&second) {
-                let code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
-                return (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 10);
-            }
-        }
+    if (0xd800..0xdc00).contains(&first)
+        && let Some(second) = rest.get(4..).and_then(|tail| tail.strip_prefix("\\u")).and_then(hex4)
+        && (0xdc00..0xe000).contains(&second)
+    {
+        let code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+        return (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 10);
     }
     (char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), 4)
 }
@@ -479,10 +478,10 @@ fn smoothed(text: &str) -> Option<String> {
                 at += 1;
             }
             b',' | b'}' | b']' => {
-                if let Some(Open::Object(keys)) = open.last_mut() {
-                    if let Some((key, start)) = pending.last_mut()?.take() {
-                        keys.push((key, start, out.len()));
-                    }
+                if let Some(Open::Object(keys)) = open.last_mut()
+                    && let Some((key, start)) = pending.last_mut()?.take()
+                {
+                    keys.push((key, start, out.len()));
                 }
                 if *byte == b',' {
                     out.push(',');

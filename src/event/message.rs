@@ -191,3 +191,37 @@ impl Sealed for ToolResult {}
 impl SurfacePayload for UserMessage {}
 impl SurfacePayload for AssistantMessage {}
 impl SurfacePayload for ToolResult {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::payload::to_json;
+
+    fn same<T: Payload + std::fmt::Debug>(text: &str) -> T {
+        let payload: T = JsonText::parse(text).unwrap().read().unwrap();
+        assert_eq!(to_json(&payload).unwrap().as_str(), text);
+        payload
+    }
+
+    #[test]
+    fn section_3_typed_messages_keep_unknown_members_and_unknown_blocks() {
+        let user: UserMessage = same(
+            r#"{"role":"user","id":"m","content":[{"type":"text","text":"a","cache":1.50},{"type":"audio","b":[1e5]}],"source":{"kind":"plugin","plugin":"p"},"zz":null}"#,
+        );
+        assert!(matches!(user.content[1], ContentBlock::Other(_)));
+        assert_eq!(user.source.extra[0].0, "plugin");
+        let assistant: AssistantMessage = same(
+            r#"{"turn":1,"step":2,"message":{"role":"assistant","id":"m","content":[{"type":"tool-call","id":"c","name":"n","arguments":"{"}],"source":{"kind":"model","provider":"p","model":"m","replayState":{"x":[1]}}},"usage":{"inputTokens":1,"outputTokens":2,"reasoningTokens":3,"other":4},"interrupted":true}"#,
+        );
+        assert_eq!(assistant.usage.unwrap().reasoning_tokens, Some(3));
+        same::<ToolResult>(
+            r#"{"turn":1,"step":2,"message":{"role":"user","id":"m","content":[{"type":"tool-result","toolCallId":"c","content":[{"type":"image","attachment":{"id":9}}],"isError":true}],"source":{"kind":"tool","callId":"c"}},"error":{"name":"E","code":"X"},"meta":{"a":1}}"#,
+        );
+    }
+
+    #[test]
+    fn a_message_of_the_wrong_role_is_not_read_as_this_one() {
+        let text = r#"{"role":"assistant","id":"m","content":[],"source":{"kind":"user"}}"#;
+        assert!(JsonText::parse(text).unwrap().read::<UserMessage>().is_err());
+    }
+}

@@ -198,7 +198,7 @@ impl Event {
         match &self.0 {
             Repr::Delta { body, .. } => body.len() + 16,
             Repr::Whole(whole) => {
-                let sources = whole.placement.as_ref().map_or(0, |placement| placement.weight());
+                let sources = whole.placement.as_ref().map_or(0, placement::Placement::weight);
                 whole.data.len() + whole.event_type.len() + sources + 48
             }
         }

@@ -1,5 +1,6 @@
 //! JSON objects taken apart into raw members: how the core's typed payloads keep members that they do not know.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
@@ -39,6 +40,35 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
+/// How many objects deep a typed view goes. Typed blocks may hold blocks, so without a bound hostile nesting would use up the
+/// stack; the text itself may nest to any depth.
+const MAX_TYPED_DEPTH: u32 = 64;
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// One level of typed reading on this thread; left when dropped.
+struct Level;
+
+impl Level {
+    fn enter() -> Option<Self> {
+        DEPTH.with(|depth| {
+            let next = depth.get() + 1;
+            (next <= MAX_TYPED_DEPTH).then(|| {
+                depth.set(next);
+                Self
+            })
+        })
+    }
+}
+
+impl Drop for Level {
+    fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get().saturating_sub(1)));
+    }
+}
+
 impl Object {
     /// Takes out member `key`; an error if it is absent.
     pub(crate) fn required<T: DeserializeOwned, E: serde::de::Error>(&mut self, key: &'static str) -> Result<T, E> {
@@ -49,6 +79,8 @@ impl Object {
     pub(crate) fn optional<T: DeserializeOwned, E: serde::de::Error>(&mut self, key: &str) -> Result<Option<T>, E> {
         let Some(index) = self.0.iter().position(|(name, _)| name == key) else { return Ok(None) };
         let (_, value) = self.0.remove(index);
+        let _level =
+            Level::enter().ok_or_else(|| E::custom(format_args!("nested deeper than {MAX_TYPED_DEPTH} objects")))?;
         JsonText::trusted(value.get()).read().map(Some).map_err(|error| E::custom(format_args!("{key}: {error}")))
     }
 

@@ -136,7 +136,6 @@ impl Placement {
     }
 
     /// As [`Placement::from`], for sources at hand.
-    #[expect(clippy::wrong_self_convention, reason = "a builder step that reads `placement.from(seqs)`")]
     pub fn from_sources(mut self, sources: Sources) -> Self {
         self.sources = Some(sources);
         self

@@ -22,7 +22,7 @@ pub const CORE_TYPES: [&str; 13] = [
     "session/end-seed",
 ];
 
-/// Log-only types that DeepSeek Harness and its plugins publish.
+/// Log-only types that `DeepSeek` Harness and its plugins publish.
 pub const PUBLISHED_TYPES: [&str; 39] = [
     "agent-preset/selected",
     "agent/inbox/spliced",
@@ -91,7 +91,7 @@ impl Vocabulary {
         Self { known: CORE_TYPES.iter().map(|name| (*name).to_owned()).collect() }
     }
 
-    /// The core types and the published ones of DeepSeek Harness; what the command line uses.
+    /// The core types and the published ones of `DeepSeek` Harness; what the command line uses.
     pub fn well_known() -> Self {
         PUBLISHED_TYPES.iter().fold(Self::core(), |vocabulary, name| vocabulary.with_name(name))
     }

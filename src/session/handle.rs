@@ -116,7 +116,7 @@ impl Session {
             if !mark {
                 return Ok(());
             }
-            let data = to_json(&EndSeed::new()).map_err(|error| SessionError::Mark(error.into()))?;
+            let data = to_json(&EndSeed::default()).map_err(|error| SessionError::Mark(error.into()))?;
             let mark = NewEvent::named(EndSeed::TYPE, data);
             self.publish(&mut publication, vec![mark]).map(|_| ()).map_err(SessionError::Mark)
         });

@@ -23,6 +23,7 @@ pub mod request;
 mod seed;
 mod state;
 pub mod surface;
+pub mod upgrade;
 mod usage;
 pub mod validator;
 

@@ -1,0 +1,175 @@
+//! The command line's definitions: verbs, options and their help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Keeps, repairs, searches and moves session logs of AI agents.
+///
+/// Exit status: 0 done and sound; 1 something is damaged, refused or partly failed (the rest was still done); 2 wrong usage;
+/// 3 the store or session is busy or missing.
+#[derive(Debug, Parser)]
+#[command(name = "sessionlog", version, max_term_width = 120, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// Options that every verb takes.
+#[derive(Debug, Clone, Args)]
+pub struct Common {
+    /// Directory of the store [default: the platform's data directory + sessionlog]
+    #[arg(long, value_name = "DIR", env = "SESSIONLOG_STORE", global = true)]
+    pub store: Option<PathBuf>,
+    /// Print JSON for programs: one document, or one line per entry where a list streams; nothing else on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Read session logs into the store
+    ///
+    /// Takes DeepSeek Harness logs (.jsonl and .jsonl.zstd, packed or not, formats 0 and 1, with or without seq and time) and this
+    /// tool's own JSONL. A file comes in whole or not at all. An id that is there already is refused, unless the stored log is
+    /// identical (unchanged) or the file goes on where it ends (extended).
+    Import(Import),
+    /// Write a session's events to standard output or a file
+    Export(Export),
+    /// List sessions, newest activity first
+    Ls(Ls),
+    /// Show a session's transcript for people
+    Show(Show),
+    /// Print the messages that the model sees
+    Messages(Messages),
+    /// Print a session's events
+    Events(Events),
+    /// Check sessions in full: checksums, seqs, payloads, surface
+    ///
+    /// Prints one line per session and a summary. A session that ends inside a turn is sound (open-turn); torn, damaged and
+    /// unsupported ones make the exit status 1.
+    Verify(Verify),
+    /// Cut a torn tail (its bytes are kept) and close an orphaned turn
+    Repair(Repair),
+}
+
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Files to read; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Store the session under this id instead of its own; for one file
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The header and one event per line, payloads byte for byte
+    Jsonl,
+}
+
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Session id, or an unambiguous beginning of it
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// What to write
+    #[arg(long, value_enum, default_value = "jsonl")]
+    pub format: Format,
+    /// File to write instead of standard output; it appears whole or not at all
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Only sessions of this working directory
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<String>,
+    /// Only sessions active since then: a date (2026-11-30), a date and time (2026-11-30T14:00:00Z), or an age (90s, 15m, 12h, 7d)
+    #[arg(long, value_name = "WHEN", value_parser = super::time::parse_since)]
+    pub since: Option<i64>,
+    /// At most this many sessions
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct Show {
+    /// Session id, or an unambiguous beginning of it
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Show every message event of the log, what compaction replaced included
+    #[arg(long)]
+    pub raw: bool,
+    /// Wrap at this many columns [default: the terminal's width, at most 120; 100 elsewhere]
+    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..))]
+    pub width: Option<u16>,
+    #[command(flatten)]
+    pub known: Known,
+}
+
+/// Types to treat as known beside the published ones.
+#[derive(Debug, Clone, Args)]
+pub struct Known {
+    /// Treat this event type as known although its meaning is not; may be repeated
+    #[arg(long, value_name = "TYPE", num_args = 1..)]
+    pub assume_known: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Messages {
+    /// Session id, or an unambiguous beginning of it
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// The messages as they were after event SEQ
+    #[arg(long, value_name = "SEQ")]
+    pub at: Option<u64>,
+    /// Add the request header in force: the whole request as a function of the log
+    #[arg(long)]
+    pub request: bool,
+    #[command(flatten)]
+    pub known: Known,
+}
+
+#[derive(Debug, Args)]
+pub struct Events {
+    /// Session id, or an unambiguous beginning of it
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// First seq
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub from: u64,
+    /// Last seq, inclusive
+    #[arg(long, value_name = "SEQ")]
+    pub to: Option<u64>,
+    /// Only events whose type matches, with * and ? as wildcards: tool/*
+    #[arg(long = "type", value_name = "GLOB")]
+    pub event_type: Option<String>,
+    /// At most this many events
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Go on printing what a writer appends, until interrupted or the session is gone
+    #[arg(long)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// Sessions to check [default: all]
+    #[arg(value_name = "ID")]
+    pub ids: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Repair {
+    /// Session id, or an unambiguous beginning of it
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Say what would be done and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}

@@ -1,0 +1,79 @@
+//! How a verb ends when it does not simply succeed, and the exit status that goes with it.
+
+use std::fmt;
+use std::io;
+
+use sessionlog::backend::{BackendError, ErrorKind};
+
+/// Exit status 1: something is damaged, refused or partly failed; the rest was still done and printed.
+pub const PARTLY_FAILED: u8 = 1;
+/// Exit status 2: wrong usage.
+pub const WRONG_USAGE: u8 = 2;
+/// Exit status 3: the store or session is busy or missing.
+pub const BUSY_OR_MISSING: u8 = 3;
+
+/// Why a verb stopped.
+#[derive(Debug)]
+pub enum Failure {
+    /// The reader of standard output went away; not an error.
+    ClosedPipe,
+    /// A message for people, and the exit status.
+    Message {
+        /// What happened and what to do next.
+        text: String,
+        /// Exit status.
+        status: u8,
+    },
+    /// Everything was said already; only the exit status is left.
+    Status(u8),
+}
+
+impl Failure {
+    /// Wrong usage that the argument parser cannot see.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::Message { text: text.into(), status: WRONG_USAGE }
+    }
+
+    /// Damaged, refused or failed.
+    pub fn failed(text: impl Into<String>) -> Self {
+        Self::Message { text: text.into(), status: PARTLY_FAILED }
+    }
+
+    /// Busy or missing.
+    pub fn missing(text: impl Into<String>) -> Self {
+        Self::Message { text: text.into(), status: BUSY_OR_MISSING }
+    }
+}
+
+/// The exit status for an error of this kind.
+pub fn status_of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::Busy | ErrorKind::LostOwnership => BUSY_OR_MISSING,
+        _ => PARTLY_FAILED,
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::ClosedPipe
+        } else {
+            Self::failed(format!("writing the output failed: {error}"))
+        }
+    }
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self::Message { text: error.to_string(), status: status_of(error.kind) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message { text, .. } => f.write_str(text),
+            Self::ClosedPipe | Self::Status(_) => Ok(()),
+        }
+    }
+}

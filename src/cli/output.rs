@@ -1,0 +1,124 @@
+//! Standard output for people and programs: JSON lines, plain text without control characters, and quiet ends of pipes.
+
+use std::io::{self, IsTerminal, Write};
+
+/// Standard output. Once the reader has closed the pipe every write fails with [`io::ErrorKind::BrokenPipe`], which the caller
+/// passes up and `main` turns into a quiet end.
+pub struct Output {
+    inner: io::BufWriter<io::Stdout>,
+    interactive: bool,
+}
+
+impl Output {
+    pub fn new() -> Self {
+        let stdout = io::stdout();
+        let interactive = stdout.is_terminal();
+        Self { inner: io::BufWriter::with_capacity(64 * 1024, stdout), interactive }
+    }
+
+    /// Whether a person is looking.
+    pub fn is_terminal(&self) -> bool {
+        self.interactive
+    }
+
+    /// Whether to colour: a terminal, and `NO_COLOR` unset or empty.
+    pub fn colour(&self) -> bool {
+        self.interactive && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    }
+
+    /// Writes a line.
+    pub fn line(&mut self, text: &str) -> io::Result<()> {
+        self.inner.write_all(text.as_bytes())?;
+        self.inner.write_all(b"\n")
+    }
+
+    /// Writes a value as one line of JSON.
+    pub fn json(&mut self, value: &impl serde::Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.inner, value).map_err(io::Error::from)?;
+        self.inner.write_all(b"\n")
+    }
+
+    /// Hands everything on to the reader.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// `text` on one line: control characters escaped, so that a hostile log cannot drive the terminal.
+pub fn one_line(text: &str) -> String {
+    text.chars().flat_map(|letter| escape(letter, false)).collect()
+}
+
+/// `text` with line breaks and tabs kept and other control characters escaped.
+pub fn paragraph(text: &str) -> String {
+    text.chars().flat_map(|letter| escape(letter, true)).collect()
+}
+
+fn escape(letter: char, keep_lines: bool) -> impl Iterator<Item = char> {
+    let keep = !letter.is_control() && !is_direction_control(letter) || keep_lines && matches!(letter, '\n' | '\t');
+    let plain = keep.then_some(letter);
+    let escaped = (!keep).then(|| letter.escape_default());
+    plain.into_iter().chain(escaped.into_iter().flatten())
+}
+
+/// Marks that reorder text on screen.
+fn is_direction_control(letter: char) -> bool {
+    matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The first `limit` characters, with an ellipsis where something was left out.
+pub fn shortened(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        None => text.to_owned(),
+        Some(_) => {
+            let end = text.char_indices().nth(limit.saturating_sub(3)).map_or(0, |(index, _)| index);
+            format!("{}...", text.get(..end).unwrap_or_default())
+        }
+    }
+}
+
+/// A number of bytes as people read it.
+pub fn bytes(number: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if number < 1024 {
+        return format!("{number} B");
+    }
+    let mut scaled = number;
+    let mut unit = 0;
+    while scaled >= 1024 * 1024 && unit + 1 < UNITS.len() {
+        scaled /= 1024;
+        unit += 1;
+    }
+    let tenths = scaled * 10 / 1024;
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS.get(unit).copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_text_cannot_drive_a_terminal() {
+        assert_eq!(one_line("a\u{1b}[2J\nb\u{202e}c\u{9b}"), "a\\u{1b}[2J\\nb\\u{202e}c\\u{9b}");
+        assert_eq!(paragraph("a\n\tb\r"), "a\n\tb\\r");
+    }
+
+    #[test]
+    fn sizes_and_shortening() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(5 << 20), "5.0 MiB");
+        assert_eq!(shortened("\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}", 5), "\u{e9}\u{e9}...");
+        assert_eq!(shortened("abc", 3), "abc");
+    }
+}
