@@ -336,6 +336,11 @@ impl Fold {
         self.next_turn
     }
 
+    /// Number that the next step of the open turn will have.
+    pub fn next_step(&self) -> u64 {
+        self.next_step
+    }
+
     /// The open step's tool calls without a result, in order.
     pub fn pending_calls(&self) -> Vec<PendingCall> {
         self.calls.pending().map(|(_, call)| call).collect()

@@ -120,8 +120,8 @@ impl Session {
             let mark = NewEvent::named(EndSeed::TYPE, data);
             self.publish(&mut publication, vec![mark]).map(|_| ()).map_err(SessionError::Mark)
         });
-        drop(publication);
         if opened.is_err() {
+            // Before the lane is left, so that no other thread's append can come first; leaving it tells the observers.
             self.dispose();
         }
         opened
