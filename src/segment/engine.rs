@@ -525,11 +525,11 @@ impl Engine {
     }
 
     /// Makes a session of the batches that `next` gives, in log order, until it gives `None`. The session appears whole and
-    /// durable or not at all, and no one owns it afterwards. Holds one batch at a time.
+    /// durable or not at all, and no one owns it afterwards. Without any batch it is a session of no events. Holds one batch at a
+    /// time.
     ///
     /// # Errors
-    /// What `next` reports; `Exists`; `Invalid` for the header, for batches that do not continue each other from seq 0, or for
-    /// none at all; I/O.
+    /// What `next` reports; `Exists`; `Invalid` for the header or for batches that do not continue each other from seq 0; I/O.
     pub fn create_whole<E: From<BackendError>>(
         &self,
         header: &SessionHeader,
@@ -539,25 +539,16 @@ impl Engine {
         let target = self.locate(&id);
         // The first batch comes before anything is made, so that a source that refuses at once leaves no store behind.
         let mut batch = next()?;
-        let mut builder: Option<Builder> = None;
+        let mut builder = self.begin(&id, header, &target)?;
         let filled = loop {
             let Some(full) = batch else { break Ok(()) };
-            let added = match &mut builder {
-                Some(builder) => add_in_order(builder, &full),
-                None => self.begin(&id, header, &target).and_then(|begun| add_in_order(builder.insert(begun), &full)),
-            };
-            if let Err(error) = added {
+            if let Err(error) = add_in_order(&mut builder, &full) {
                 break Err(E::from(error.with_session(&id)));
             }
             match next() {
                 Ok(following) => batch = following,
                 Err(error) => break Err(error),
             }
-        };
-        let Some(builder) = builder else {
-            filled?;
-            let detail = "a session exists from its first event on; there is none";
-            return Err(BackendError::new(ErrorKind::Invalid, detail).with_session(&id).into());
         };
         if let Err(error) = filled {
             builder.abandon();
