@@ -77,6 +77,19 @@ fn nothing_is_on_disk_before_the_first_append() {
 }
 
 #[test]
+fn a_linked_root_is_resolved_once_and_a_file_is_no_store() {
+    let home = tempfile::tempdir().unwrap();
+    let real = home.path().join("real");
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, home.path().join("link")).unwrap();
+    let engine = Engine::open(home.path().join("link")).unwrap();
+    std::fs::remove_file(home.path().join("link")).unwrap();
+    create(&engine, "s", 2);
+    assert!(real.join("sessions/s/header").exists());
+    assert_eq!(Engine::open(real.join("STORE")).unwrap_err().kind, ErrorKind::Invalid);
+}
+
+#[test]
 fn reading_from_any_seq_gives_the_rest() {
     let (_directory, engine) = store();
     let mut head = create(&engine, "s", 3);

@@ -27,7 +27,7 @@ async fn work(backend: SegmentBackend) {
     let events: Vec<_> = page.items.iter().flat_map(|item| item.events()).collect();
     assert_eq!(lines(&events), lines(&expected(31)));
     let picked = backend.read_events(&s, &[30, 0, 7]).await.unwrap();
-    assert_eq!(picked.iter().map(|event| event.seq()).collect::<Vec<_>>(), [30, 0, 7]);
+    assert_eq!(picked.iter().map(sessionlog::event::Event::seq).collect::<Vec<_>>(), [30, 0, 7]);
     assert_eq!(backend.take_over(&s).await.unwrap_err().kind, ErrorKind::Busy);
     backend.release(&s, head.epoch).await.unwrap();
     let taken = backend.take_over(&s).await.unwrap();
