@@ -170,5 +170,5 @@ pub(crate) fn wrong_type() -> io::Error {
 
 /// Whether opening failed because something other than a regular file stands there.
 pub fn is_wrong_type(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<WrongType>())
+    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<WrongType>)
 }
