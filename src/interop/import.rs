@@ -13,7 +13,7 @@ use crate::event::chunk::ASSISTANT_CHUNK;
 use crate::event::envelope::is_surface_type;
 use crate::event::header::{FORMAT_VERSION, is_absolute};
 use crate::event::json::{self, JsonText};
-use crate::event::limits::MAX_SAFE_INTEGER;
+use crate::event::limits::is_safe;
 use crate::event::run::DeltaKind;
 use crate::event::vocabulary::retired_shape;
 use crate::event::{Batch, Event, Item, NewEvent, RawEnvelope, SessionHeader, SurfaceOp};
@@ -347,7 +347,7 @@ impl<R: Read> Import<R> {
             [&row.head.id, &row.head.name].into_iter().flatten().all(|body| !json::has_lone_surrogate(body));
         let mut taken = 0;
         for ((time, body), seq) in row.deltas(row.time.unwrap_or(created_at)).zip(first..) {
-            if time.abs() > MAX_SAFE_INTEGER {
+            if !is_safe(time) {
                 break;
             }
             let admitted = if plain_head && !json::has_lone_surrogate(body) {
