@@ -2,5 +2,7 @@
 #![allow(missing_docs)]
 pub mod backend;
 pub mod event;
+pub mod interop;
+pub mod sample;
 pub mod segment;
 pub mod session;

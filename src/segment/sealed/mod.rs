@@ -1,3 +1,4 @@
 //! Sealed segments.
 pub(crate) mod block;
+pub(crate) mod file;
 pub(crate) mod footer;
