@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::builder::{self, Builder, Site};
 use super::directory::{SessionDirectory, TEMPORARY};
+use super::fetch;
 use super::files::{FileKind, Files, RealFiles};
 use super::key;
 use super::lock::{self, SessionLock, StoreLock};
@@ -15,6 +16,8 @@ use super::log;
 use super::random::Random;
 use super::reader::Reader;
 use super::recovery;
+use super::seal::{self, SealOptions, Sealed};
+use super::sealer::{Job, Sealer, SealingFailure};
 use super::store_file::{self, StoreId};
 use super::tree;
 use super::verify::{self, SessionCheck};
@@ -23,7 +26,7 @@ use crate::backend::{
     AppendError, BackendError, ErrorKind, Expected, Head, ListPage, Listed, Opened, Page, ReadLimit, Revision, Taken,
 };
 use crate::event::header::FORMAT_VERSION;
-use crate::event::{Batch, Item, SessionHeader, SessionId};
+use crate::event::{Batch, Event, Item, SessionHeader, SessionId};
 
 /// Name of the directory of all sessions.
 const SESSIONS: &str = "sessions";
@@ -38,12 +41,14 @@ pub struct EngineOptions {
     files: Arc<dyn Files>,
     rotate_at: u64,
     compress: bool,
+    background_sealing: bool,
     seed: Option<u64>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { files: Arc::new(RealFiles), rotate_at: Self::ROTATE_AT, compress: true, seed: None }
+        let files = Arc::new(RealFiles);
+        Self { files, rotate_at: Self::ROTATE_AT, compress: true, background_sealing: true, seed: None }
     }
 }
 
@@ -65,6 +70,13 @@ impl EngineOptions {
     /// Whether larger records are compressed (they are by default).
     pub fn compress(mut self, compress: bool) -> Self {
         self.compress = compress;
+        self
+    }
+
+    /// Whether journals that a writer is done with are sealed by a thread of low priority (they are by default). Without it they
+    /// stay as they are until [`Engine::seal`].
+    pub fn background_sealing(mut self, seal: bool) -> Self {
+        self.background_sealing = seal;
         self
     }
 
@@ -105,6 +117,7 @@ struct Shared {
     /// Sessions that became visible although their creation was reported as failed; taken back before the id is used again.
     stuck: Mutex<HashMap<SessionId, Box<Writer>>>,
     readers: Mutex<Vec<(SessionId, Reader)>>,
+    sealer: Option<Sealer>,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +141,7 @@ impl Engine {
     }
 
     fn with_options(root: &Path, options: EngineOptions) -> Result<Self, BackendError> {
-        let EngineOptions { files, rotate_at, compress, seed } = options;
+        let EngineOptions { files, rotate_at, compress, background_sealing, seed } = options;
         let failed = |error| BackendError::io("opening the store", root, error);
         let root = match files.resolve(root) {
             Ok(resolved) => resolved,
@@ -162,6 +175,7 @@ impl Engine {
             writers: Mutex::default(),
             stuck: Mutex::default(),
             readers: Mutex::default(),
+            sealer: background_sealing.then(Sealer::default),
         })))
     }
 
@@ -221,10 +235,7 @@ impl Engine {
     }
 
     fn head_of_log(&self, log: &log::LogEnd) -> Result<Head, BackendError> {
-        let torn = log.torn.as_ref().map_or(0, |torn| torn.bytes);
-        let position =
-            log.newest.map_or((0, 0, torn), |newest| (newest.header.first_seq, newest.header.salt, newest.length));
-        let revision = self.revision_of(position)?;
+        let revision = self.revision_of(log.position())?;
         Ok(Head { epoch: log.epoch(), next_seq: log.next_seq, last_batch: log.last_batch, revision })
     }
 
@@ -237,7 +248,8 @@ impl Engine {
         locked(&self.0.writers).get(id).cloned()
     }
 
-    /// Opens a session for reading; see [`Backend::open`](crate::backend::Backend::open). Checks the whole log once.
+    /// Opens a session for reading; see [`Backend::open`](crate::backend::Backend::open). Of
+    /// what is sealed it reads headers and footers alone; the journals behind are checked once.
     ///
     /// # Errors
     /// `NotFound`, damage, `Unsupported`, I/O.
@@ -247,7 +259,9 @@ impl Engine {
         let header = directory.read_header()?;
         let live = lock::is_live(&directory);
         let log = log::scan(&directory)?;
-        Ok(Opened { header, head: self.head_of_log(&log)?, checkpoint: None, torn: log.torn, live })
+        let head = self.head_of_log(&log)?;
+        let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint);
+        Ok(Opened { header, head, checkpoint, torn: log.torn, live })
     }
 
     /// A reader of a session; no lock, nothing written.
@@ -286,6 +300,15 @@ impl Engine {
             readers.push((id.clone(), reader));
         }
         Ok(page)
+    }
+
+    /// Reads single events by seq, in the order given; see [`Backend::read_events`](crate::backend::Backend::read_events). Cost
+    /// follows the blocks that hold them.
+    ///
+    /// # Errors
+    /// As [`Reader::next_page`]; `NotFound` for a seq beyond the end.
+    pub fn read_events(&self, id: &SessionId, seqs: &[u64]) -> Result<Vec<Event>, BackendError> {
+        fetch::events(self.reader(id)?, seqs)
     }
 
     /// Takes a session over as its writer; see [`Backend::take_over`](crate::backend::Backend::take_over).
@@ -340,7 +363,17 @@ impl Engine {
         if found != expected {
             return Err(AppendError::Conflict { expected, found });
         }
+        let journal = writer.position().0;
         writer.append(batch).map_err(failed)?;
+        if let Some(sealer) = self.0.sealer.as_ref().filter(|_| writer.position().0 != journal) {
+            sealer.enqueue(Job {
+                id: id.clone(),
+                directory: writer.directory.clone(),
+                lock: Arc::clone(&writer.lock),
+                random: Arc::clone(&self.0.site.random),
+                upto: writer.position().0,
+            });
+        }
         self.head_of_writer(&writer).map_err(failed)
     }
 
@@ -576,16 +609,43 @@ impl Engine {
         Builder::begin(&self.0.site, id, header)
     }
 
-    /// Gives a session back. Closing the files releases the kernel's lock.
+    /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which
+    /// small segments next to it are taken. When it returns, the result is durable; a stop at any moment leaves the log whole.
+    /// Cost: reading and compressing what is not sealed yet; memory does not depend on it.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` beside a writer, also this process's own; damage, and then nothing was changed; I/O.
+    pub fn seal(&self, id: &SessionId, options: SealOptions) -> Result<Sealed, BackendError> {
+        let directory = self.directory(id);
+        let before = self.stored_bytes(id)?;
+        self.make_store()?;
+        seal::seal_session(&directory, &self.0.site.random, options)?;
+        if let Some(sealer) = &self.0.sealer {
+            sealer.settle(id);
+        }
+        Ok(Sealed { before, after: self.stored_bytes(id)? })
+    }
+
+    /// Sessions whose journals could not be sealed in the background when that was tried last. Nothing is lost by it: their
+    /// journals stay in service.
+    pub fn sealing_failures(&self) -> Vec<SealingFailure> {
+        self.0.sealer.as_ref().map_or_else(Vec::new, Sealer::failures)
+    }
+
+    /// Gives a session back, once journals that its writer was done with are sealed. Closing the files releases the kernel's lock.
     ///
     /// # Errors
     /// None at present; the session is not owned any more in any case.
     pub fn release(&self, id: &SessionId, epoch: u64) -> Result<(), BackendError> {
-        let mut writers = locked(&self.0.writers);
-        let matches = writers.get(id).is_some_and(|writer| locked(writer).epoch == epoch);
-        if matches {
-            writers.remove(id);
+        let released = {
+            let mut writers = locked(&self.0.writers);
+            let matches = writers.get(id).is_some_and(|writer| locked(writer).epoch == epoch);
+            if matches { writers.remove(id) } else { None }
+        };
+        if let (Some(_), Some(sealer)) = (&released, &self.0.sealer) {
+            sealer.finish(id);
         }
+        drop(released);
         Ok(())
     }
 

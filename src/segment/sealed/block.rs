@@ -38,7 +38,9 @@ const SOURCES: u8 = 8;
 /// Encodes contiguous items; runs that continue each other are joined first.
 pub(crate) fn encode(items: &[Item], level: i32) -> std::io::Result<Option<Block>> {
     let mut joiner = Joiner::default();
-    items.iter().for_each(|item| joiner.push(item));
+    for item in items {
+        joiner.push(item);
+    }
     let items = joiner.finish();
     let (Some(first), Some(last)) = (items.first(), items.last()) else { return Ok(None) };
     let (first_seq, next_seq) = (first.first_seq(), last.next_seq());
@@ -192,24 +194,34 @@ fn write_placement(out: &mut Vec<u8>, event: &Event) {
     }
 }
 
-fn read_placement(input: &mut &[u8], flags: u8, seq: u64) -> Option<Option<Placement>> {
-    let safe = |seq: u64| (seq <= MAX_SAFE_INTEGER.unsigned_abs()).then_some(seq);
-    let mut back = |input: &mut &[u8]| safe(seq.wrapping_sub(unzigzag(take_varint(input)?).cast_unsigned()));
+/// Bytes that stand for nothing.
+struct Nonsense;
+
+fn read_placement(input: &mut &[u8], flags: u8, seq: u64) -> Result<Option<Placement>, Nonsense> {
+    if flags & (APPEND | REPLACE | SOURCES) == 0 {
+        return Ok(None);
+    }
+    read_present_placement(input, flags, seq).map(Some).ok_or(Nonsense)
+}
+
+fn read_present_placement(input: &mut &[u8], flags: u8, seq: u64) -> Option<Placement> {
+    // Whatever an event refers to is earlier, which also bounds what a list of sources expands to.
+    let earlier = |other: u64| (other < seq).then_some(other);
+    let back = |input: &mut &[u8]| earlier(seq.wrapping_sub(unzigzag(take_varint(input)?).cast_unsigned()));
     let placement = match flags & (APPEND | REPLACE) {
-        0 if flags & SOURCES == 0 => return Some(None),
         APPEND => Placement::append(),
         REPLACE => Placement::replace(back(input)?, back(input)?),
         _ => return None,
     };
     if flags & SOURCES == 0 {
-        return Some(Some(placement));
+        return Some(placement);
     }
     let mut sources = Sources::default();
     for _ in 0..take_varint(input)? {
         let start = back(input)?;
-        sources.push_range(start, safe(start.checked_add(take_varint(input)?)?)?);
+        sources.push_range(start, earlier(start.checked_add(take_varint(input)?)?)?);
     }
-    Some(Some(placement.from_sources(sources)))
+    Some(placement.from_sources(sources))
 }
 
 /// Reads a conversation part.
@@ -227,7 +239,7 @@ pub(crate) fn decode_conversation(mut input: &[u8], first_seq: u64) -> Option<Ve
         let time = last_time.checked_add(unzigzag(take_varint(&mut times)?))?;
         let event_type = *names.get(usize::try_from(take_varint(&mut types)?).ok()?)?;
         let flag = take_byte(&mut flags)?;
-        let placement = read_placement(&mut placements, flag, seq)?;
+        let placement = read_placement(&mut placements, flag, seq).ok()?;
         let length = usize::try_from(take_varint(&mut lengths)?).ok().filter(|length| *length <= MAX_EVENT_BYTES)?;
         let (text, rest) = texts.split_at_checked(length)?;
         let sound = time.abs() <= MAX_SAFE_INTEGER && !event_type.is_empty() && event_type.len() <= MAX_TYPE_BYTES;
@@ -259,7 +271,9 @@ fn stream_bytes(items: &[Item], first_seq: u64) -> (Vec<u8>, String) {
         let head = run.head();
         put_varint(seqs, run.first_seq() - next_seq);
         kinds.push(head.kind.code() | u8::from(head.name.is_some()) << 4);
-        [head.turn, head.step, head.index].into_iter().for_each(|number| put_varint(numbers, number));
+        for number in [head.turn, head.step, head.index] {
+            put_varint(numbers, number);
+        }
         for name in [&head.id, &head.name].into_iter().flatten() {
             put_varint(calls, names.number(name));
         }
@@ -347,7 +361,7 @@ mod tests {
             let mut new = NewEvent::named(event_type, JsonText::parse(&data).unwrap());
             new.placement = placement;
             let seq = events.len() as u64;
-            events.push(new.at(seq, 1_700_000_000_000 + (seq * 7919 % 97) as i64));
+            events.push(new.at(seq, 1_700_000_000_000 + (seq * 7919 % 97).cast_signed()));
             seq
         };
         for turn in 1..=turns {

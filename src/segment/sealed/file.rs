@@ -91,13 +91,8 @@ impl<'a> SealedWriter<'a> {
         Ok(())
     }
 
-    /// Seq behind the last event added.
-    pub(crate) fn next_seq(&self) -> u64 {
-        self.next_seq
-    }
-
     /// Writes the footer. Nothing is durable before the caller has synced the file. Returns the file's length.
-    pub(crate) fn finish(mut self, checkpoint: Option<JsonText>) -> io::Result<u64> {
+    pub(crate) fn finish(mut self, checkpoint: Option<JsonText>, continued: bool) -> io::Result<u64> {
         self.close_block()?;
         let footer = Footer {
             first_seq: self.first_seq,
@@ -105,6 +100,7 @@ impl<'a> SealedWriter<'a> {
             last_time: self.last_time,
             blocks: self.blocks,
             counts: self.counts,
+            continued,
             checkpoint,
         };
         let bytes = footer.encode(self.offset, self.salt)?;

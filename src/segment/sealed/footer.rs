@@ -78,6 +78,8 @@ pub(crate) struct Footer {
     pub(crate) blocks: Vec<BlockEntry>,
     /// Events by type.
     pub(crate) counts: BTreeMap<String, u64>,
+    /// Whether the log went on in another file when this was sealed, so that one that is missing is missed.
+    pub(crate) continued: bool,
     /// Fold state behind the last event.
     pub(crate) checkpoint: Option<JsonText>,
 }
@@ -175,6 +177,7 @@ mod tests {
             last_time: -4,
             blocks: vec![entry(5, 9, 96), entry(9, 30, 116)],
             counts: BTreeMap::from([("a/b".to_owned(), 20), ("c".to_owned(), 5)]),
+            continued: true,
             checkpoint: Some(JsonText::parse("{\"a\":[1,2.50]}").unwrap()),
         }
     }
