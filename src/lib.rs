@@ -2,5 +2,6 @@
 #![allow(missing_docs)]
 pub mod backend;
 pub mod event;
+pub mod interop;
 pub mod segment;
 pub mod session;

@@ -1,0 +1,93 @@
+//! `export`: a session's events as a file for other programs.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use sessionlog::backend::Backend;
+use sessionlog::event::SessionId;
+use sessionlog::interop::JsonlWriter;
+use sessionlog::segment::SegmentBackend;
+
+use super::args::{Export, Format};
+use super::failure::Failure;
+use super::output::Output;
+use super::store;
+
+pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output) -> Result<(), Failure> {
+    let id = store::resolve(backend, &arguments.id).await?;
+    let Format::Jsonl = arguments.format;
+    let Some(path) = &arguments.output else {
+        return write(backend, &id, out).await;
+    };
+    let mut file = Replacement::begin(path).map_err(|error| cannot_write(path, &error))?;
+    write(backend, &id, &mut file).await?;
+    file.finish().map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", path.display()))
+}
+
+async fn write(backend: &SegmentBackend, id: &SessionId, out: &mut impl Write) -> Result<(), Failure> {
+    let header = backend.open(id).await?.header;
+    let mut writer = JsonlWriter::new(out, &header)?;
+    store::for_each_event(backend, id, 0, |event| {
+        writer.write(&event)?;
+        Ok(true)
+    })
+    .await?;
+    writer.finish()?;
+    Ok(())
+}
+
+/// A file that appears under its name whole or not at all. For the owner's eyes only, as transcripts hold secrets.
+struct Replacement {
+    inner: BufWriter<File>,
+    temporary: PathBuf,
+    target: PathBuf,
+    finished: bool,
+}
+
+impl Replacement {
+    fn begin(target: &Path) -> io::Result<Self> {
+        let name = target.file_name().ok_or_else(|| io::Error::other("this is not a file name"))?;
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}.part", std::process::id()));
+        let temporary = target.with_file_name(hidden);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let inner = BufWriter::with_capacity(256 * 1024, options.open(&temporary)?);
+        Ok(Self { inner, temporary, target: target.to_owned(), finished: false })
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.inner.flush()?;
+        self.inner.get_ref().sync_all()?;
+        fs::rename(&self.temporary, &self.target)?;
+        self.finished = true;
+        Ok(())
+    }
+}
+
+impl Write for Replacement {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Best effort: the name says what it is.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The log under construction: positions, repeated events, packing.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use super::error::ImportErrorKind;
+use crate::event::chunk::ASSISTANT_CHUNK;
+use crate::event::limits::{MAX_SAFE_INTEGER, MIN_RUN_EVENTS};
+use crate::event::run::RunHead;
+use crate::event::{ChunkRun, Event, Item, Placement, SurfaceOp};
+
+/// How many events back a repeated one can still be told from a different one. Two writers drift apart by what one of them had
+/// not yet flushed; this is far more.
+const RECENT_EVENTS: usize = 64 * 1024;
+
+/// What is kept of an event to recognise its repetition.
+struct Seen {
+    digest: u64,
+    line: u64,
+}
+
+/// Whether an event is new or one that stood in the log before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admitted {
+    New,
+    Repeated,
+}
+
+/// Takes in events in order and gives out items.
+pub(super) struct Intake {
+    next: u64,
+    recent: VecDeque<Seen>,
+    /// Random keys: nobody can prepare two events with one digest.
+    keys: RandomState,
+    scratch: String,
+    run: Option<ChunkRun>,
+    ready: VecDeque<Item>,
+}
+
+impl Intake {
+    pub(super) fn new() -> Self {
+        Self {
+            next: 0,
+            recent: VecDeque::new(),
+            keys: RandomState::new(),
+            scratch: String::new(),
+            run: None,
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Seq of the next event.
+    pub(super) fn next_seq(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes in an event that is no packable delta, or one that is.
+    pub(super) fn admit(&mut self, event: &Event, line: u64) -> Result<Admitted, ImportErrorKind> {
+        if let Some(delta) = ChunkRun::of(event) {
+            if let Some((time, body)) = delta.deltas().next() {
+                return self.admit_delta(delta.head(), event.seq(), time, body, line);
+            }
+        }
+        let digest = self.digest(event.event_type(), event.time(), event.ignorable(), event.placement(), &event.data());
+        if self.place(event.seq(), digest)? == Admitted::Repeated {
+            return Ok(Admitted::Repeated);
+        }
+        self.check(event)?;
+        self.end_run();
+        self.ready.push_back(Item::Event(event.clone()));
+        self.took(digest, line);
+        Ok(Admitted::New)
+    }
+
+    /// Takes in a streamed delta; `body` holds no lone surrogate.
+    pub(super) fn admit_delta(
+        &mut self,
+        head: &Arc<RunHead>,
+        seq: u64,
+        time: i64,
+        body: &str,
+        line: u64,
+    ) -> Result<Admitted, ImportErrorKind> {
+        let mut data = std::mem::take(&mut self.scratch);
+        data.clear();
+        head.write_data(body, &mut data);
+        let digest = self.digest(ASSISTANT_CHUNK, time, false, None, &data);
+        self.scratch = data;
+        if self.place(seq, digest)? == Admitted::Repeated {
+            return Ok(Admitted::Repeated);
+        }
+        self.check(&Event::delta(seq, time, Arc::clone(head), body.into()))?;
+        match &mut self.run {
+            Some(run) if run.accepts(head, seq, time, body) => run.push_unchecked(time, body),
+            _ => {
+                self.end_run();
+                self.run = Some(ChunkRun::start(Arc::clone(head), seq, time, body));
+            }
+        }
+        self.took(digest, line);
+        Ok(Admitted::New)
+    }
+
+    /// The next item that is complete.
+    pub(super) fn pop(&mut self) -> Option<Item> {
+        self.ready.pop_front()
+    }
+
+    /// Ends the run under construction; what it holds becomes items.
+    pub(super) fn end_run(&mut self) {
+        let Some(mut run) = self.run.take() else { return };
+        if run.len() >= MIN_RUN_EVENTS as u64 {
+            run.close();
+            self.ready.push_back(Item::Run(run));
+        } else {
+            self.ready.extend(run.events().map(Item::Event));
+        }
+    }
+
+    /// Compares `seq` with the position that comes next.
+    fn place(&self, seq: u64, digest: u64) -> Result<Admitted, ImportErrorKind> {
+        let expected = self.next;
+        if seq == expected {
+            if seq >= MAX_SAFE_INTEGER.unsigned_abs() {
+                return Err(ImportErrorKind::TooLarge { what: "the log's length", limit: seq });
+            }
+            return Ok(Admitted::New);
+        }
+        if seq > expected {
+            return Err(ImportErrorKind::Gap { expected, found: seq });
+        }
+        let back = usize::try_from(expected - seq).ok();
+        let seen = back.and_then(|back| self.recent.len().checked_sub(back)).and_then(|index| self.recent.get(index));
+        match seen {
+            None => Err(ImportErrorKind::Overlap { expected, found: seq }),
+            Some(seen) if seen.digest == digest => Ok(Admitted::Repeated),
+            Some(seen) => Err(ImportErrorKind::Conflict { first_line: seen.line }),
+        }
+    }
+
+    fn took(&mut self, digest: u64, line: u64) {
+        if self.recent.len() == RECENT_EVENTS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Seen { digest, line });
+        self.next += 1;
+    }
+
+    fn check(&mut self, event: &Event) -> Result<(), ImportErrorKind> {
+        let _ = (&mut self.next, event);
+        Ok(())
+    }
+
+    fn digest(&self, event_type: &str, time: i64, ignorable: bool, placement: Option<&Placement>, data: &str) -> u64 {
+        let mut hasher = self.keys.build_hasher();
+        hasher.write_usize(event_type.len());
+        hasher.write(event_type.as_bytes());
+        hasher.write_i64(time);
+        hasher.write_u8(u8::from(ignorable));
+        match placement.map(Placement::op) {
+            None => hasher.write_u8(0),
+            Some(SurfaceOp::Append) => hasher.write_u8(1),
+            Some(SurfaceOp::Replace { start, end }) => {
+                hasher.write_u8(2);
+                hasher.write_u64(start);
+                hasher.write_u64(end);
+            }
+        }
+        if let Some(sources) = placement.and_then(Placement::sources) {
+            hasher.write_usize(sources.ranges().len());
+            for (start, end) in sources.ranges() {
+                hasher.write_u64(*start);
+                hasher.write_u64(*end);
+            }
+        } else {
+            hasher.write_usize(usize::MAX);
+        }
+        hasher.write(data.as_bytes());
+        hasher.finish()
+    }
+}

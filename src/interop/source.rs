@@ -1,0 +1,144 @@
+//! The bytes behind a log: plain, or zstd in any framing, told apart by their first four bytes.
+
+use std::io::{self, Read};
+
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
+
+/// Largest window that a zstd frame may ask for, as a power of two: 128 MiB, what zstd itself refuses to exceed unasked.
+pub const MAX_WINDOW_LOG: u32 = 27;
+
+/// Most text that a compressed log may decode to, in bytes: 64 GiB. The largest log that people reported had 38 GB.
+pub const MAX_DECODED_BYTES: u64 = 64 << 30;
+
+const FRAME_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const INPUT_BYTES: usize = 64 * 1024;
+
+/// Why no more bytes come.
+#[derive(Debug)]
+pub(super) enum SourceFault {
+    Io(io::Error),
+    /// The compressed stream is at fault, at this offset in the file.
+    Zstd {
+        offset: u64,
+        detail: String,
+    },
+    TooLarge {
+        limit: u64,
+    },
+}
+
+/// A log's text as a stream of bytes.
+pub(super) struct Source<R> {
+    input: R,
+    /// Bytes taken from `input` and not yet handed out: the look-ahead at first, later compressed input.
+    ahead: Vec<u8>,
+    at: usize,
+    ended: bool,
+    bytes_in: u64,
+    zstd: Option<Frames>,
+}
+
+struct Frames {
+    decoder: Decoder<'static>,
+    frame_start: u64,
+    /// Whether a frame has begun and not ended.
+    open: bool,
+    decoded: u64,
+    limit: u64,
+}
+
+/// Whether the bytes open a zstd frame or a skippable one.
+fn is_zstd(start: &[u8]) -> bool {
+    start == FRAME_MAGIC || matches!(start, [0x50..=0x5f, 0x2a, 0x4d, 0x18])
+}
+
+impl<R: Read> Source<R> {
+    pub(super) fn open(input: R, limit: u64) -> Result<Self, SourceFault> {
+        let mut source = Self { input, ahead: Vec::new(), at: 0, ended: false, bytes_in: 0, zstd: None };
+        while source.ahead.len() < FRAME_MAGIC.len() && !source.ended {
+            source.take_more()?;
+        }
+        if source.ahead.get(..4).is_some_and(is_zstd) {
+            let mut decoder = Decoder::new().map_err(SourceFault::Io)?;
+            decoder.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG)).map_err(SourceFault::Io)?;
+            source.zstd = Some(Frames { decoder, frame_start: 0, open: false, decoded: 0, limit });
+        }
+        Ok(source)
+    }
+
+    /// Bytes taken from the input so far.
+    pub(super) fn bytes_in(&self) -> u64 {
+        self.bytes_in
+    }
+
+    /// Appends one read of the input to `ahead`.
+    fn take_more(&mut self) -> Result<(), SourceFault> {
+        let kept = self.ahead.len();
+        self.ahead.resize(kept + INPUT_BYTES, 0);
+        let read = loop {
+            match self.input.read(self.ahead.get_mut(kept..).unwrap_or_default()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        let count = *read.as_ref().unwrap_or(&0);
+        self.ahead.truncate(kept + count);
+        read.map_err(SourceFault::Io)?;
+        self.ended = count == 0;
+        self.bytes_in += count as u64;
+        Ok(())
+    }
+
+    /// Makes sure that `ahead` holds unread bytes unless the input has ended.
+    fn refill(&mut self) -> Result<(), SourceFault> {
+        if self.at >= self.ahead.len() && !self.ended {
+            self.ahead.clear();
+            self.at = 0;
+            self.take_more()?;
+        }
+        Ok(())
+    }
+
+    /// Fills `out` as far as one step gets; 0 at the end.
+    pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, SourceFault> {
+        loop {
+            self.refill()?;
+            let waiting = self.ahead.get(self.at..).unwrap_or_default();
+            let Some(frames) = &mut self.zstd else {
+                let count = waiting.len().min(out.len());
+                if let (Some(to), Some(from)) = (out.get_mut(..count), waiting.get(..count)) {
+                    to.copy_from_slice(from);
+                }
+                self.at += count;
+                return Ok(count);
+            };
+            let position = self.bytes_in - waiting.len() as u64;
+            if !frames.open {
+                if waiting.is_empty() {
+                    return Ok(0);
+                }
+                frames.frame_start = position;
+            }
+            let mut from = InBuffer::around(waiting);
+            let mut to = OutBuffer::around(&mut *out);
+            let hint = frames.decoder.run(&mut from, &mut to).map_err(|error| SourceFault::Zstd {
+                offset: frames.frame_start,
+                detail: format!("the frame that starts here cannot be decoded: {error}"),
+            })?;
+            let (used, made) = (from.pos(), to.pos());
+            self.at += used;
+            frames.open = hint != 0;
+            frames.decoded += made as u64;
+            if frames.decoded > frames.limit {
+                return Err(SourceFault::TooLarge { limit: frames.limit });
+            }
+            if made > 0 {
+                return Ok(made);
+            }
+            if self.ended && used == 0 {
+                let detail = "the frame that starts here is cut".to_owned();
+                return Err(SourceFault::Zstd { offset: frames.frame_start, detail });
+            }
+        }
+    }
+}
