@@ -66,7 +66,7 @@ async fn parent(directory: &Path) -> Outcome {
     }
     println!("the model would now see {} messages:", session.messages().len());
     for message in session.messages().iter() {
-        let text: String = message.as_json().as_str().chars().take(110).collect();
+        let text: String = message.json().as_str().chars().take(110).collect();
         println!("  {text}");
     }
     let (events, messages) = (session.next_seq(), session.messages().len());

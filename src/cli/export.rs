@@ -33,7 +33,7 @@ async fn write(backend: &SegmentBackend, id: &SessionId, out: &mut impl Write) -
     let header = backend.open(id).await?.header;
     let mut writer = JsonlWriter::new(out, &header)?;
     store::for_each_event(backend, id, 0, |event| {
-        writer.write(&event)?;
+        writer.event(&event)?;
         Ok(true)
     })
     .await?;

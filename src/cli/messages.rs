@@ -56,7 +56,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Messages, json: bool, out
     let messages = session.messages();
     let header = if arguments.request { Some(session.request().header.map(|header| header.to_json())) } else { None };
     if json {
-        let messages = messages.iter().map(Message::as_json).collect();
+        let messages = messages.iter().map(Message::json).collect();
         out.json(&Document { header: header.as_ref().map(Option::as_ref), messages })?;
         return Ok(());
     }
@@ -67,7 +67,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Messages, json: bool, out
     for message in messages.iter() {
         let who = message.role().unwrap_or_default();
         let text = match message.text() {
-            text if text.is_empty() => message.as_json().as_str().to_owned(),
+            text if text.is_empty() => message.json().as_str().to_owned(),
             text => text,
         };
         out.line(&format!("{}: {}", one_line(&who), paragraph(&text)))?;

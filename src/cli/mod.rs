@@ -1,1 +1,71 @@
-//! cli
+//! The `sessionlog` command.
+
+mod args;
+mod events;
+mod export;
+mod failure;
+mod import;
+mod ls;
+mod messages;
+mod output;
+mod repair;
+mod show;
+mod store;
+mod summary;
+mod time;
+mod transcript;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
+use failure::Failure;
+use output::Output;
+
+/// Runs the command line and returns its exit status.
+pub fn main() -> ExitCode {
+    // Usage errors, --help and --version are the parser's: it prints them and exits with 2 or 0.
+    let cli = Cli::parse();
+    let mut out = Output::new();
+    let result = run(&cli, &mut out).and_then(|()| Ok(out.flush()?));
+    match result {
+        Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // What was printed before the failure stands.
+            let _ = out.flush();
+            match failure {
+                Failure::Message { text, status } => {
+                    eprintln!("sessionlog: {}", output::paragraph(&text));
+                    ExitCode::from(status)
+                }
+                Failure::Status(status) => ExitCode::from(status),
+                Failure::ClosedPipe => ExitCode::SUCCESS,
+            }
+        }
+    }
+}
+
+fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
+    let root = store::root(&cli.common)?;
+    let json = cli.common.json;
+    if let Verb::Import(arguments) = &cli.verb {
+        return import::run(&root, arguments, json, out);
+    }
+    let backend = store::open(&root)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build();
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        match &cli.verb {
+            Verb::Import(_) => Ok(()),
+            Verb::Export(arguments) => export::run(&backend, arguments, out).await,
+            Verb::Ls(arguments) => ls::run(&backend, arguments, json, out).await,
+            Verb::Show(arguments) => show::run(&backend, arguments, json, out).await,
+            Verb::Messages(arguments) => messages::run(&backend, arguments, json, out).await,
+            Verb::Events(arguments) => events::run(&backend, arguments, json, out).await,
+            Verb::Verify(arguments) => verify::run(&backend, arguments, json, out).await,
+            Verb::Repair(arguments) => repair::run(&backend, arguments, json, out).await,
+        }
+    })
+}

@@ -34,6 +34,11 @@ pub struct Entry<'a> {
     pub replaced_by: Option<u64>,
 }
 
+/// A string member of a message's `source`.
+fn source_member(message: &Message, key: &str) -> Option<String> {
+    message.source()?.member(key)?.read().ok()
+}
+
 #[derive(Clone, Copy)]
 enum Style {
     Heading,
@@ -98,26 +103,27 @@ impl<'a> Transcript<'a> {
             _ => Style::Tool,
         };
         self.label(&label, style)?;
-        match message.content() {
-            Ok(blocks) => blocks.iter().try_for_each(|block| self.block(block)),
-            // A message of a shape that no typed view knows is shown as it is stored.
-            Err(_) => self.text(message.as_json().as_str(), BLOCK_LINES),
+        let blocks = message.content();
+        if blocks.is_empty() {
+            // Content of a shape that no typed view knows is shown as it is stored.
+            return self.text(message.json().as_str(), BLOCK_LINES);
         }
+        blocks.iter().try_for_each(|block| self.block(block))
     }
 
     fn speaker(&self, event: &Event, message: &Message) -> String {
         match event.event_type() {
             message::ASSISTANT_MESSAGE => "assistant".to_owned(),
             message::TOOL_RESULT => {
-                let call = message.source_member("callId").unwrap_or_default();
+                let call = source_member(message, "callId").unwrap_or_default();
                 match self.tools.get(&call) {
                     Some(tool) => format!("result of {}", one_line(tool)),
                     None => format!("result of call {}", one_line(&call)),
                 }
             }
-            _ => match message.source_member("kind").as_deref() {
+            _ => match source_member(message, "kind").as_deref() {
                 None | Some("user") => "user".to_owned(),
-                Some(kind) => match message.source_member("plugin") {
+                Some(kind) => match source_member(message, "plugin") {
                     Some(plugin) => format!("{} {}", one_line(kind), one_line(&plugin)),
                     None => one_line(kind),
                 },

@@ -1,0 +1,376 @@
+//! `import`: recorded logs come in, each whole or not at all.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use sessionlog::backend::{AppendError, BackendError, ErrorKind, Expected, ReadLimit};
+use sessionlog::event::{Batch, Event, Item, SessionHeader, SessionId};
+use sessionlog::interop::{Comparison, Import as Reading, ImportError, ImportOptions, ImportReport, compare};
+use sessionlog::segment::Engine;
+
+use super::args::Import;
+use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, status_of};
+use super::output::{self, Output, one_line};
+
+/// How much payload goes into one append, in bytes.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Why one file did not come in.
+#[derive(Debug)]
+enum Refusal {
+    Import(Box<ImportError>),
+    Store(Box<BackendError>),
+    /// The id is taken by other events.
+    Taken(String),
+    File(String),
+}
+
+impl From<ImportError> for Refusal {
+    fn from(error: ImportError) -> Self {
+        Self::Import(Box::new(error))
+    }
+}
+
+impl From<BackendError> for Refusal {
+    fn from(error: BackendError) -> Self {
+        Self::Store(Box::new(error))
+    }
+}
+
+impl Refusal {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Import(error) => error.kind.class(),
+            Self::Store(error) => error.kind.name(),
+            Self::Taken(_) => "exists",
+            Self::File(_) => "file",
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Import(error) => error.to_string(),
+            Self::Store(error) => error.to_string(),
+            Self::Taken(text) | Self::File(text) => text.clone(),
+        }
+    }
+
+    fn status(&self) -> u8 {
+        match self {
+            Self::Store(error) => status_of(error.kind),
+            _ => PARTLY_FAILED,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Imported,
+    Unchanged,
+    Extended,
+    Refused,
+}
+
+/// One line of `--json`.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    file: String,
+    id: Option<&'a str>,
+    status: Status,
+    events: u64,
+    bytes_in: u64,
+    bytes_stored: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<ImportReport>,
+}
+
+/// What became of one file.
+#[derive(Debug, Default)]
+struct Outcome {
+    id: Option<String>,
+    report: Option<ImportReport>,
+}
+
+pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Result<(), Failure> {
+    if arguments.id.is_some() && arguments.files.len() > 1 {
+        return Err(Failure::usage("--id names one session; give one file with it"));
+    }
+    if let Some(id) = &arguments.id {
+        SessionId::new(id).map_err(|error| Failure::usage(format!("--id: {error}")))?;
+    }
+    let engine = Engine::open(root)?;
+    let mut worst = None;
+    for file in &arguments.files {
+        let mut outcome = Outcome::default();
+        let result = import_file(&engine, file, arguments.id.as_deref(), &mut outcome);
+        if let Err(refusal) = &result {
+            let status = refusal.status();
+            // Busy alone is busy; anything refused for another reason is a partial failure.
+            worst = Some(if worst.is_none_or(|worst| worst == BUSY_OR_MISSING) { status } else { PARTLY_FAILED });
+        }
+        print(&engine, file, &outcome, result, json, out)?;
+        out.flush()?;
+    }
+    worst.map_or(Ok(()), |status| Err(Failure::Status(status)))
+}
+
+fn print(
+    engine: &Engine,
+    file: &Path,
+    outcome: &Outcome,
+    result: Result<Status, Refusal>,
+    json: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let report = outcome.report.as_ref();
+    let events = report.map_or(0, |report| report.events);
+    let bytes_in = report.map_or(0, |report| report.bytes_in);
+    let id = outcome.id.as_deref();
+    let stored = result.is_ok().then(|| id.and_then(|id| SessionId::new(id).ok())).flatten();
+    let bytes_stored = stored.and_then(|id| engine.stored_bytes(&id).ok()).unwrap_or(0);
+    let shown = file.display().to_string();
+    if !json {
+        match &result {
+            Ok(status) => {
+                let word = format!("{status:?}").to_lowercase();
+                let id = one_line(id.unwrap_or_default());
+                let (from, to) = (output::bytes(bytes_in), output::bytes(bytes_stored));
+                out.line(&format!("{word}  {id}  {events} events, {from} -> {to} stored  ({})", one_line(&shown)))?;
+                if let Some(note) = report.and_then(note) {
+                    out.line(&format!("  {note}"))?;
+                }
+            }
+            Err(refusal) => {
+                out.flush()?;
+                eprintln!("refused  {}: {}", one_line(&shown), one_line(&refusal.text()));
+            }
+        }
+        return Ok(());
+    }
+    let refusal = result.as_ref().err();
+    let fault = refusal.and_then(|refusal| match refusal {
+        Refusal::Import(error) => Some(error),
+        _ => None,
+    });
+    out.json(&Line {
+        file: shown,
+        id,
+        status: *result.as_ref().unwrap_or(&Status::Refused),
+        events,
+        bytes_in,
+        bytes_stored,
+        error: refusal.map(Refusal::text),
+        class: refusal.map(Refusal::class),
+        line: fault.map(|error| error.line).filter(|line| *line > 0),
+        seq: fault.and_then(|error| error.seq),
+        offset: fault.map(|error| error.offset),
+        report: report.cloned(),
+    })?;
+    Ok(())
+}
+
+/// What the import filled in or upgraded, for people.
+fn note(report: &ImportReport) -> Option<String> {
+    let counted = [
+        (report.upgraded.total(), "upgraded from an old shape"),
+        (report.filled_seq, "without seq took their position"),
+        (report.filled_time, "without time took the session's"),
+        (report.filled_surface_op, "without surfaceOp were appended to the surface"),
+        (report.overlaps_dropped, "repeated word for word were taken once"),
+    ];
+    let parts: Vec<String> =
+        counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} events {what}")).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// An input that can be read twice.
+struct Input {
+    file: File,
+    bytes: Option<u64>,
+}
+
+impl Input {
+    fn open(path: &Path) -> Result<Self, Refusal> {
+        let failed = |error: io::Error| Refusal::File(format!("{}: cannot be read: {error}", path.display()));
+        if path.as_os_str() == "-" {
+            // Standard input cannot be read again: it is spooled to a nameless file first.
+            let mut file = tempfile::tempfile().map_err(failed)?;
+            io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)?;
+            let bytes = file.stream_position().ok();
+            return Ok(Self { file, bytes });
+        }
+        let stat = std::fs::metadata(path).map_err(failed)?;
+        if stat.is_dir() {
+            return Err(Refusal::File(format!("{}: is a directory; name the log files in it", path.display())));
+        }
+        let file = File::open(path).map_err(failed)?;
+        Ok(Self { file, bytes: stat.is_file().then_some(stat.len()) })
+    }
+
+    fn start(&mut self, options: &ImportOptions) -> Result<Reading<Progress<'_>>, Refusal> {
+        let failed = |error: io::Error| Refusal::File(format!("cannot be read from its start: {error}"));
+        if self.bytes.is_some() {
+            self.file.seek(SeekFrom::Start(0)).map_err(failed)?;
+        }
+        let bar = progress_bar(self.bytes);
+        Ok(Reading::open(Progress { file: &self.file, bar }, options.clone())?)
+    }
+}
+
+/// Reads on while a progress bar follows.
+struct Progress<'a> {
+    file: &'a File,
+    bar: ProgressBar,
+}
+
+impl Read for Progress<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.bar.inc(count as u64);
+        Ok(count)
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A bar on standard error with rate and time left; nothing where no person looks or the input is small.
+fn progress_bar(bytes: Option<u64>) -> ProgressBar {
+    const WORTH_SHOWING: u64 = 16 << 20;
+    if !io::stderr().is_terminal() || bytes.is_some_and(|bytes| bytes < WORTH_SHOWING) {
+        return ProgressBar::hidden();
+    }
+    let bar = match bytes {
+        Some(bytes) => ProgressBar::new(bytes),
+        None => ProgressBar::new_spinner(),
+    };
+    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+    bar.enable_steady_tick(Duration::from_millis(100));
+    let template = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Outcome) -> Result<Status, Refusal> {
+    let mut input = Input::open(path)?;
+    let mut options = ImportOptions::default().file(path.display().to_string());
+    if let Some(id) = id {
+        options = options.id(id);
+    }
+    let again = input.bytes.is_some();
+    let mut reading = input.start(&options)?;
+    let header = reading.header().clone();
+    outcome.id = Some(header.id.clone());
+    let session = header.session_id().map_err(BackendError::header)?;
+    let exists = !matches!(engine.head(&session), Err(error) if error.kind == ErrorKind::NotFound);
+    if !exists {
+        let created = engine.create_whole(&header, || reading.next_batch(BATCH_BYTES).map_err(Refusal::from));
+        outcome.report = Some(reading.report().clone());
+        created?;
+        return Ok(Status::Imported);
+    }
+    if !again {
+        return Err(Refusal::File("a session of this id exists and a pipe cannot be read twice; import it from a file".into()));
+    }
+    let comparison = compare_with_stored(engine, &session, &header, &mut reading);
+    // The rest is read too: a log that is refused anywhere changes nothing.
+    let rest = comparison.and_then(|comparison| {
+        while reading.next_item()?.is_some() {}
+        Ok(comparison)
+    });
+    outcome.report = Some(reading.report().clone());
+    drop(reading);
+    match rest? {
+        Comparison::Unchanged { .. } => Ok(Status::Unchanged),
+        Comparison::Extended { from } => {
+            extend(engine, &session, from, &mut input.start(&options)?)?;
+            Ok(Status::Extended)
+        }
+        Comparison::Shorter { events } => Err(Refusal::Taken(format!(
+            "session {session} is stored already and goes on after these {events} events; nothing to do, or import under another --id"
+        ))),
+        Comparison::Diverged { seq } => Err(Refusal::Taken(format!(
+            "another session is stored under the id {session}: event {seq} differs; import under another --id"
+        ))),
+    }
+}
+
+fn compare_with_stored(
+    engine: &Engine,
+    session: &SessionId,
+    header: &SessionHeader,
+    reading: &mut Reading<Progress<'_>>,
+) -> Result<Comparison, Refusal> {
+    let mut reader = engine.reader(session)?;
+    let stored_header = reader.header().clone();
+    if SessionHeader { created_at: None, ..stored_header } != (SessionHeader { created_at: None, ..header.clone() }) {
+        return Err(Refusal::Taken(format!(
+            "another session is stored under the id {session}: its header differs; import under another --id"
+        )));
+    }
+    let mut items: std::vec::IntoIter<Item> = Vec::new().into_iter();
+    let mut events: std::vec::IntoIter<Event> = Vec::new().into_iter();
+    let stored = std::iter::from_fn(move || {
+        loop {
+            if let Some(event) = events.next() {
+                return Some(Ok(event));
+            }
+            if let Some(item) = items.next() {
+                events = item.events().collect::<Vec<_>>().into_iter();
+                continue;
+            }
+            match reader.next_page(ReadLimit::default()) {
+                Ok(page) if page.items.is_empty() => return None,
+                Ok(page) => items = page.items.into_iter(),
+                Err(error) => return Some(Err(Refusal::from(error))),
+            }
+        }
+    });
+    compare(stored, reading.events().map(|event| event.map_err(Refusal::from)))
+}
+
+/// Appends what the stored session does not have yet.
+fn extend(
+    engine: &Engine,
+    session: &SessionId,
+    from: u64,
+    reading: &mut Reading<Progress<'_>>,
+) -> Result<(), Refusal> {
+    let taken = engine.take_over(session)?;
+    let mut expected = Expected { epoch: taken.head.epoch, next_seq: taken.head.next_seq };
+    let mut append = || -> Result<(), Refusal> {
+        while let Some(batch) = reading.next_batch(BATCH_BYTES)? {
+            let items: Vec<Item> = batch.items().iter().filter_map(|item| item.slice(from, u64::MAX)).collect();
+            let Some(batch) = Batch::new(items) else { continue };
+            let head = engine.append(session, None, expected, &batch).map_err(|error| match error {
+                AppendError::Failed(error) => error,
+                other => other.into_backend(session),
+            })?;
+            expected.next_seq = head.next_seq;
+        }
+        Ok(())
+    };
+    let appended = append();
+    engine.release(session, taken.head.epoch)?;
+    appended
+}

@@ -1,0 +1,207 @@
+//! `verify`: is everything as it was written, and does the log obey the model's rules?
+
+use serde::Serialize;
+use sessionlog::backend::{BackendError, ErrorKind};
+use sessionlog::event::{SessionId, Vocabulary};
+use sessionlog::segment::{CheckStatus, SegmentBackend};
+
+use super::args::Verify;
+use super::failure::{Failure, PARTLY_FAILED};
+use super::output::{Output, one_line};
+use super::store;
+use super::summary::{Entry, entries, summarise};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Status {
+    Ok,
+    Torn,
+    OpenTurn,
+    Damaged,
+    Unsupported,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Torn => "torn",
+            Status::OpenTurn => "open-turn",
+            Status::Damaged => "damaged",
+            Status::Unsupported => "unsupported",
+        }
+    }
+}
+
+/// One line of `--json`.
+#[derive(Debug, Serialize)]
+struct Line {
+    id: String,
+    status: Status,
+    events: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+impl Line {
+    fn new(id: &str, status: Status, events: u64) -> Self {
+        Self { id: id.to_owned(), status, events, class: None, file: None, offset: None, seq: None, detail: None }
+    }
+
+    fn of_error(id: &str, error: &BackendError) -> Self {
+        let unsupported = error.kind == ErrorKind::Unsupported;
+        let status = if unsupported { Status::Unsupported } else { Status::Damaged };
+        let intact = error.damage.as_ref().map_or(0, |damage| damage.intact_before);
+        let class = error.damage.as_ref().map_or_else(|| error.kind.name(), |damage| damage.class.name());
+        Self {
+            class: Some(class.to_owned()),
+            file: error.file.as_ref().map(|file| file.display().to_string()),
+            offset: error.damage.as_ref().and_then(|damage| damage.offset),
+            seq: error.damage.as_ref().map(|damage| damage.intact_before),
+            detail: Some(error.to_string()),
+            ..Self::new(id, status, intact)
+        }
+    }
+}
+
+/// The last line of `--json`.
+#[derive(Debug, Default, Serialize)]
+struct Totals {
+    summary: Counts,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    sessions: u64,
+    ok: u64,
+    torn: u64,
+    #[serde(rename = "open-turn")]
+    open_turn: u64,
+    damaged: u64,
+    unsupported: u64,
+    events: u64,
+}
+
+pub async fn run(backend: &SegmentBackend, arguments: &Verify, json: bool, out: &mut Output) -> Result<(), Failure> {
+    let mut chosen: Vec<Entry> = Vec::new();
+    let mut missing = None;
+    if arguments.ids.is_empty() {
+        chosen = entries(backend).await?;
+    }
+    for given in &arguments.ids {
+        match store::resolve(backend, given).await {
+            Ok(id) => chosen.push(Entry { name: id.as_str().to_owned(), header: Ok(id) }),
+            // The others are still checked.
+            Err(failure @ Failure::Message { .. }) => {
+                eprintln!("sessionlog: {failure}");
+                missing = missing.or(Some(failure));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    let mut totals = Totals::default();
+    let mut unsound = false;
+    for entry in chosen {
+        let line = match entry.header {
+            Ok(id) => check(backend, &id).await,
+            Err(error) => Line::of_error(&entry.name, &error),
+        };
+        let counts = &mut totals.summary;
+        counts.sessions += 1;
+        counts.events += line.events;
+        *match line.status {
+            Status::Ok => &mut counts.ok,
+            Status::Torn => &mut counts.torn,
+            Status::OpenTurn => &mut counts.open_turn,
+            Status::Damaged => &mut counts.damaged,
+            Status::Unsupported => &mut counts.unsupported,
+        } += 1;
+        unsound |= matches!(line.status, Status::Torn | Status::Damaged | Status::Unsupported);
+        print(&line, json, out)?;
+    }
+    if json {
+        out.json(&totals)?;
+    } else {
+        let counts = &totals.summary;
+        out.line(&format!(
+            "{} sessions, {} events: {} ok, {} with an open turn, {} torn, {} damaged, {} unsupported",
+            counts.sessions, counts.events, counts.ok, counts.open_turn, counts.torn, counts.damaged, counts.unsupported
+        ))?;
+    }
+    match missing {
+        _ if unsound => Err(Failure::Status(PARTLY_FAILED)),
+        Some(Failure::Message { status, .. }) => Err(Failure::Status(status)),
+        _ => Ok(()),
+    }
+}
+
+async fn check(backend: &SegmentBackend, id: &SessionId) -> Line {
+    let engine = backend.engine().clone();
+    let session = id.clone();
+    let checked = tokio::task::spawn_blocking(move || engine.verify(&session)).await;
+    let check = match checked {
+        Ok(check) => check,
+        Err(error) => {
+            let error = BackendError::new(ErrorKind::Io, format!("the check broke off: {error}")).with_session(id);
+            return Line::of_error(id.as_str(), &error);
+        }
+    };
+    if let Some(error) = &check.error {
+        return Line::of_error(id.as_str(), error);
+    }
+    let summary = match summarise(backend, id).await {
+        Ok(summary) => summary,
+        Err(error) => return Line::of_error(id.as_str(), &error),
+    };
+    let place = summary.opened.torn.as_ref().and_then(|torn| torn.file.as_ref()).map(|file| file.display().to_string());
+    let mut line = Line::new(id.as_str(), Status::Ok, summary.fold.next_seq());
+    if let Some(invalid) = &summary.invalid {
+        line.status = Status::Damaged;
+        line.class = Some("invalid-event".to_owned());
+        line.seq = Some(invalid.seq);
+        line.detail = Some(format!("session {id}: {invalid}"));
+        return line;
+    }
+    if let (CheckStatus::Torn, false, Some(torn)) = (check.status, summary.opened.live, &check.torn) {
+        line.status = Status::Torn;
+        line.class = Some("torn-tail".to_owned());
+        line.file = place;
+        line.offset = Some(torn.offset);
+        line.seq = Some(summary.fold.next_seq());
+        line.detail = Some(format!(
+            "session {id}: the last record is incomplete ({} bytes from offset {}); `sessionlog repair {id}` sets them aside",
+            torn.bytes, torn.offset
+        ));
+        return line;
+    }
+    if let Err(unknown) = summary.fold.check_vocabulary(&Vocabulary::well_known()) {
+        line.status = Status::Unsupported;
+        line.class = Some("unknown-type".to_owned());
+        line.seq = Some(unknown.seq);
+        line.detail = Some(format!("session {id}: {unknown}"));
+    } else if summary.fold.open_turn().is_some() {
+        line.status = Status::OpenTurn;
+    }
+    line
+}
+
+fn print(line: &Line, json: bool, out: &mut Output) -> Result<(), Failure> {
+    if json {
+        out.json(line)?;
+        return Ok(());
+    }
+    let (status, id) = (line.status.name(), one_line(&line.id));
+    match &line.detail {
+        Some(detail) => out.line(&format!("{status:<11}  {id}  {}", one_line(detail)))?,
+        None => out.line(&format!("{status:<11}  {id}  {} events", line.events))?,
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The operating system's file system.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{Access, File, FileKind, Files, Identity, Lock, Stat, wrong_type};
+
+/// The operating system's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealFiles;
+
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// Repeats a call that a signal interrupted.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+fn stat_of(metadata: &fs::Metadata) -> Stat {
+    let kind = if metadata.is_file() {
+        FileKind::File
+    } else if metadata.is_dir() {
+        FileKind::Directory
+    } else {
+        FileKind::Other
+    };
+    let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
+    Stat { kind, identity, length: metadata.len(), mode: metadata.mode() & 0o7777 }
+}
+
+impl Files for RealFiles {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn File>> {
+        let mut options = OpenOptions::new();
+        options.read(true).mode(FILE_MODE);
+        match access {
+            Access::Read => {}
+            Access::Write => drop(options.write(true)),
+            Access::CreateNew => drop(options.write(true).create_new(true)),
+        }
+        // Neither may a link lead elsewhere nor a FIFO without a peer stall the caller.
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = uninterrupted(|| options.open(path)).map_err(|error| match error.raw_os_error() {
+            Some(libc::ELOOP | libc::EISDIR | libc::ENXIO) => wrong_type(),
+            _ => error,
+        })?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(wrong_type());
+        }
+        if access == Access::CreateNew && metadata.mode() & 0o7777 != FILE_MODE {
+            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        }
+        Ok(Box::new(RealFile(file)))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        uninterrupted(|| fs::DirBuilder::new().mode(DIRECTORY_MODE).create(path))?;
+        if fs::symlink_metadata(path)?.mode() & 0o777 != DIRECTORY_MODE {
+            fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))?;
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        uninterrupted(|| fs::rename(from, to))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        uninterrupted(|| fs::remove_file(path))
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        uninterrupted(|| fs::remove_dir(path))
+    }
+
+    fn read_directory(&self, path: &Path) -> io::Result<Vec<String>> {
+        fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let directory = uninterrupted(|| OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path))?;
+        uninterrupted(|| directory.sync_all())
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        uninterrupted(|| fs::symlink_metadata(path)).map(|metadata| stat_of(&metadata))
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(path)
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        uninterrupted(|| self.0.read_at(buffer, offset))
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        uninterrupted(|| self.0.write_at(bytes, offset))
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        uninterrupted(|| self.0.set_len(length))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        uninterrupted(|| self.0.sync_data())
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        uninterrupted(|| self.0.sync_all())
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        self.0.metadata().map(|metadata| stat_of(&metadata))
+    }
+
+    /// Since Rust 1.89 the standard library's own lock methods shadow those of `fs2` on a file, with other results; calling by
+    /// path says which is meant.
+    fn try_lock(&self, lock: Lock) -> io::Result<bool> {
+        let result = match lock {
+            Lock::Exclusive => fs2::FileExt::try_lock_exclusive(&self.0),
+            Lock::Shared => fs2::FileExt::try_lock_shared(&self.0),
+        };
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,632 @@
+//! Files in memory that lose what was not synced and fail when told to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Access, File, FileKind, Files, Identity, Lock, Stat, wrong_type};
+use crate::segment::random::SplitMix;
+
+/// What a disk writes whole or not at all, in bytes.
+const SECTOR: usize = 512;
+
+/// The calls that are counted and can fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "each is the method of that name")]
+pub enum Operation {
+    Open,
+    CreateDirectory,
+    Rename,
+    RemoveFile,
+    RemoveDirectory,
+    ReadDirectory,
+    SyncDirectory,
+    Stat,
+    Resolve,
+    ReadAt,
+    WriteAt,
+    Truncate,
+    SyncData,
+    SyncAll,
+    TryLock,
+}
+
+/// How a call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// With this error number. A write may have taken a random part before it failed; a sync drops the unsynced data, of which
+    /// a random part has reached the disk; any other call has no effect.
+    Errno(i32),
+    /// A write takes only a part of the bytes and says so. Other calls are not affected.
+    ShortWrite,
+    /// A read gives only a part of the bytes asked for. Other calls are not affected.
+    ShortRead,
+    /// The call and all later ones fail without any effect, until [`SimulatedFiles::crash`]: the machine is dead.
+    PowerOff,
+}
+
+/// A planned failure.
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    /// The call, counted from 1 over all operations from the moment the fault is set (of this operation alone, if one is named).
+    pub call: u64,
+    /// Only calls of this operation count.
+    pub operation: Option<Operation>,
+    /// Whether every call from that one on fails, or that one alone.
+    pub lasting: bool,
+    /// How.
+    pub kind: FaultKind,
+}
+
+/// A file system in memory with separate live and durable states, seeded and reproducible.
+///
+/// Cloning gives another handle to the same files: two engines over clones are two processes over one disk.
+///
+/// The model: each file has the bytes that a reader sees, the bytes that are on disk, and the writes and length changes since
+/// the last sync; a directory likewise with its names. [`SimulatedFiles::crash`] keeps a random subset of what was not synced,
+/// sector by sector and name by name, and forgets every lock and open handle.
+#[derive(Debug, Clone)]
+pub struct SimulatedFiles {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    inodes: HashMap<u64, Inode>,
+    next_number: u64,
+    /// Raised by a crash; handles of an earlier one are dead.
+    generation: u64,
+    random: SplitMix,
+    counts: BTreeMap<Operation, u64>,
+    faults: Vec<(Fault, u64)>,
+    off: bool,
+}
+
+#[derive(Debug)]
+enum Inode {
+    File(FileNode),
+    Directory(DirectoryNode),
+}
+
+#[derive(Debug, Default)]
+struct FileNode {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+    locks: Vec<(u64, Lock)>,
+    /// Handles that hold the file open beyond its last name.
+    handles: BTreeSet<u64>,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Length(usize),
+}
+
+#[derive(Debug, Default)]
+struct DirectoryNode {
+    live: BTreeMap<String, u64>,
+    durable: BTreeMap<String, u64>,
+    pending: Vec<Naming>,
+}
+
+#[derive(Debug, Clone)]
+enum Naming {
+    Set(String, u64),
+    Remove(String),
+    Rename(String, String, u64),
+}
+
+impl Naming {
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Naming::Set(name, number) => drop(names.insert(name.clone(), *number)),
+            Naming::Remove(name) => drop(names.remove(name)),
+            Naming::Rename(from, to, number) => {
+                names.remove(from);
+                names.insert(to.clone(), *number);
+            }
+        }
+    }
+}
+
+fn errno(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+fn write_into(image: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset.saturating_add(bytes.len());
+    if image.len() < end {
+        image.resize(end, 0);
+    }
+    if let Some(target) = image.get_mut(offset..end) {
+        target.copy_from_slice(bytes);
+    }
+}
+
+/// Applies a random subset of the changes to what is on disk: writes by sector, and one of the lengths the file had.
+fn settle(durable: &mut Vec<u8>, pending: &mut Vec<Change>, random: &mut SplitMix) {
+    let mut lengths = vec![durable.len()];
+    let mut length = durable.len();
+    let mut image = durable.clone();
+    for change in pending.drain(..) {
+        match change {
+            Change::Length(to) => {
+                length = to;
+                if random.below(2) == 0 {
+                    image.resize(to, 0);
+                }
+            }
+            Change::Write(offset, bytes) => {
+                length = length.max(offset + bytes.len());
+                let mut at = 0;
+                while at < bytes.len() {
+                    let boundary = ((offset + at) / SECTOR + 1) * SECTOR - offset;
+                    let end = boundary.min(bytes.len());
+                    if let Some(part) = bytes.get(at..end).filter(|_| random.below(2) == 0) {
+                        write_into(&mut image, offset + at, part);
+                    }
+                    at = end;
+                }
+            }
+        }
+        lengths.push(length);
+    }
+    let pick = random.below(lengths.len() as u64);
+    let length = usize::try_from(pick).ok().and_then(|pick| lengths.get(pick).copied()).unwrap_or(length);
+    image.resize(length, 0);
+    *durable = image;
+}
+
+impl State {
+    fn new_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Counts the call and says how it has to fail, if it does.
+    fn call(&mut self, operation: Operation) -> io::Result<Option<FaultKind>> {
+        if self.off {
+            return Err(errno(libc::EIO));
+        }
+        *self.counts.entry(operation).or_default() += 1;
+        let mut hit = None;
+        for (fault, seen) in &mut self.faults {
+            if fault.operation.is_none_or(|wanted| wanted == operation) {
+                *seen += 1;
+                if *seen == fault.call || (fault.lasting && *seen > fault.call) {
+                    hit = hit.or(Some(fault.kind));
+                }
+            }
+        }
+        match hit {
+            Some(FaultKind::PowerOff) => {
+                self.off = true;
+                Err(errno(libc::EIO))
+            }
+            // Writes and syncs fail after a partial effect; their callers see to it.
+            Some(FaultKind::Errno(number))
+                if !matches!(operation, Operation::WriteAt | Operation::SyncData | Operation::SyncAll) =>
+            {
+                Err(errno(number))
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn number_of(&self, path: &Path) -> io::Result<u64> {
+        let mut number = ROOT;
+        for component in path.components() {
+            match component {
+                Component::RootDir => number = ROOT,
+                Component::Normal(name) => {
+                    let name = name.to_str().ok_or_else(|| errno(libc::ENOENT))?;
+                    let directory = self.directory(number)?;
+                    number = *directory.live.get(name).ok_or_else(|| errno(libc::ENOENT))?;
+                }
+                _ => return Err(errno(libc::EINVAL)),
+            }
+        }
+        Ok(number)
+    }
+
+    fn directory(&self, number: u64) -> io::Result<&DirectoryNode> {
+        match self.inodes.get(&number) {
+            Some(Inode::Directory(directory)) => Ok(directory),
+            Some(Inode::File(_)) => Err(errno(libc::ENOTDIR)),
+            None => Err(errno(libc::ENOENT)),
+        }
+    }
+
+    fn directory_mut(&mut self, number: u64) -> io::Result<&mut DirectoryNode> {
+        match self.inodes.get_mut(&number) {
+            Some(Inode::Directory(directory)) => Ok(directory),
+            Some(Inode::File(_)) => Err(errno(libc::ENOTDIR)),
+            None => Err(errno(libc::ENOENT)),
+        }
+    }
+
+    fn place(&self, path: &Path) -> io::Result<(u64, String)> {
+        let parent = self.number_of(path.parent().ok_or_else(|| errno(libc::EINVAL))?)?;
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| errno(libc::EINVAL))?;
+        Ok((parent, name.to_owned()))
+    }
+
+    fn change_names(&mut self, directory: u64, naming: Naming) -> io::Result<()> {
+        let node = self.directory_mut(directory)?;
+        naming.apply(&mut node.live);
+        node.pending.push(naming);
+        Ok(())
+    }
+
+    fn stat(&self, number: u64) -> io::Result<Stat> {
+        let (kind, length, mode) = match self.inodes.get(&number) {
+            Some(Inode::File(file)) => (FileKind::File, file.live.len() as u64, 0o600),
+            Some(Inode::Directory(_)) => (FileKind::Directory, 0, 0o700),
+            None => return Err(errno(libc::ENOENT)),
+        };
+        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, mode })
+    }
+
+    fn crash(&mut self) {
+        let mut random = SplitMix::new(self.random.next());
+        let mut numbers: Vec<u64> = self.inodes.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            match self.inodes.get_mut(&number) {
+                Some(Inode::File(file)) => {
+                    settle(&mut file.durable, &mut file.pending, &mut random);
+                    file.live.clone_from(&file.durable);
+                    file.locks.clear();
+                    file.handles.clear();
+                }
+                Some(Inode::Directory(directory)) => {
+                    for naming in std::mem::take(&mut directory.pending) {
+                        if random.below(2) == 0 {
+                            naming.apply(&mut directory.durable);
+                        }
+                    }
+                    directory.live.clone_from(&directory.durable);
+                }
+                None => {}
+            }
+        }
+        self.generation += 1;
+        self.off = false;
+        self.faults.clear();
+        self.random = random;
+    }
+}
+
+const ROOT: u64 = 1;
+
+impl SimulatedFiles {
+    /// An empty file system with the directory `/` alone. The seed decides what crashes and partial failures keep.
+    pub fn new(seed: u64) -> Self {
+        let state = State {
+            inodes: HashMap::from([(ROOT, Inode::Directory(DirectoryNode::default()))]),
+            next_number: ROOT,
+            generation: 0,
+            random: SplitMix::new(seed),
+            counts: BTreeMap::new(),
+            faults: Vec::new(),
+            off: false,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Plans a failure; several may be planned.
+    pub fn fail(&self, fault: Fault) {
+        self.state().faults.push((fault, 0));
+    }
+
+    /// Takes all planned failures back.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        state.faults.clear();
+        state.off = false;
+    }
+
+    /// The machine loses power and starts again: of everything not synced a random subset survives. Open handles are dead,
+    /// locks are gone, planned failures are forgotten.
+    pub fn crash(&self) {
+        self.state().crash();
+    }
+
+    /// Calls made so far.
+    pub fn calls(&self) -> u64 {
+        self.state().counts.values().sum()
+    }
+
+    /// Calls of one operation made so far.
+    pub fn calls_of(&self, operation: Operation) -> u64 {
+        self.state().counts.get(&operation).copied().unwrap_or_default()
+    }
+
+    /// A file's bytes as a reader sees them, without counting as a call.
+    pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
+        let state = self.state();
+        match state.inodes.get(&state.number_of(path).ok()?)? {
+            Inode::File(file) => Some(file.live.clone()),
+            Inode::Directory(_) => None,
+        }
+    }
+
+    /// Puts a file's bytes in place, durably, behind the engine's back and without counting as a call. The parent exists.
+    pub fn overwrite(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        let number = if let Ok(number) = state.number_of(path) {
+            number
+        } else {
+            let (parent, name) = state.place(path)?;
+            let number = state.new_number();
+            state.inodes.insert(number, Inode::File(FileNode::default()));
+            let directory = state.directory_mut(parent)?;
+            directory.live.insert(name.clone(), number);
+            directory.durable.insert(name, number);
+            number
+        };
+        match state.inodes.get_mut(&number) {
+            Some(Inode::File(file)) => {
+                file.live = bytes.to_vec();
+                file.durable = bytes.to_vec();
+                file.pending.clear();
+                Ok(())
+            }
+            _ => Err(errno(libc::EISDIR)),
+        }
+    }
+}
+
+impl Files for SimulatedFiles {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn File>> {
+        let mut state = self.state();
+        state.call(Operation::Open)?;
+        let number = match (state.number_of(path), access) {
+            (Ok(_), Access::CreateNew) => return Err(errno(libc::EEXIST)),
+            (Ok(number), _) => number,
+            (Err(error), Access::CreateNew) if error.raw_os_error() == Some(libc::ENOENT) => {
+                let (parent, name) = state.place(path)?;
+                state.directory(parent)?;
+                let number = state.new_number();
+                state.inodes.insert(number, Inode::File(FileNode::default()));
+                state.change_names(parent, Naming::Set(name, number))?;
+                number
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let handle = state.new_number();
+        let generation = state.generation;
+        match state.inodes.get_mut(&number) {
+            Some(Inode::File(file)) => drop(file.handles.insert(handle)),
+            _ => return Err(wrong_type()),
+        }
+        let writable = access != Access::Read;
+        Ok(Box::new(SimulatedFile { files: self.clone(), number, handle, generation, writable }))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call(Operation::CreateDirectory)?;
+        if state.number_of(path).is_ok() {
+            return Err(errno(libc::EEXIST));
+        }
+        let (parent, name) = state.place(path)?;
+        state.directory(parent)?;
+        let number = state.new_number();
+        state.inodes.insert(number, Inode::Directory(DirectoryNode::default()));
+        state.change_names(parent, Naming::Set(name, number))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call(Operation::Rename)?;
+        let number = state.number_of(from)?;
+        let ((old_parent, old), (new_parent, new)) = (state.place(from)?, state.place(to)?);
+        if let Ok(target) = state.number_of(to) {
+            match (state.inodes.get(&number), state.inodes.get(&target)) {
+                (Some(Inode::File(_)), Some(Inode::Directory(_))) => return Err(errno(libc::EISDIR)),
+                (Some(Inode::Directory(_)), Some(Inode::File(_))) => return Err(errno(libc::ENOTDIR)),
+                (_, Some(Inode::Directory(directory))) if !directory.live.is_empty() => {
+                    return Err(errno(libc::ENOTEMPTY));
+                }
+                _ => {}
+            }
+        }
+        if old_parent == new_parent {
+            return state.change_names(old_parent, Naming::Rename(old, new, number));
+        }
+        state.change_names(old_parent, Naming::Remove(old))?;
+        state.change_names(new_parent, Naming::Set(new, number))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call(Operation::RemoveFile)?;
+        let number = state.number_of(path)?;
+        if matches!(state.inodes.get(&number), Some(Inode::Directory(_))) {
+            return Err(errno(libc::EISDIR));
+        }
+        let (parent, name) = state.place(path)?;
+        state.change_names(parent, Naming::Remove(name))
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call(Operation::RemoveDirectory)?;
+        let number = state.number_of(path)?;
+        if !state.directory(number)?.live.is_empty() {
+            return Err(errno(libc::ENOTEMPTY));
+        }
+        let (parent, name) = state.place(path)?;
+        state.change_names(parent, Naming::Remove(name))
+    }
+
+    fn read_directory(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut state = self.state();
+        state.call(Operation::ReadDirectory)?;
+        let number = state.number_of(path)?;
+        Ok(state.directory(number)?.live.keys().cloned().collect())
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let fault = state.call(Operation::SyncDirectory)?;
+        debug_assert!(!matches!(fault, Some(FaultKind::Errno(_))));
+        let number = state.number_of(path)?;
+        let directory = state.directory_mut(number)?;
+        for naming in std::mem::take(&mut directory.pending) {
+            naming.apply(&mut directory.durable);
+        }
+        Ok(())
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let mut state = self.state();
+        state.call(Operation::Stat)?;
+        state.number_of(path).and_then(|number| state.stat(number))
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut state = self.state();
+        state.call(Operation::Resolve)?;
+        state.number_of(path).map(|_| path.to_owned())
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedFile {
+    files: SimulatedFiles,
+    number: u64,
+    handle: u64,
+    generation: u64,
+    writable: bool,
+}
+
+impl SimulatedFile {
+    /// Counts the call and works on the file, unless the handle has not survived a crash.
+    fn with<T>(
+        &self,
+        operation: Operation,
+        work: impl FnOnce(&mut FileNode, Option<FaultKind>, &mut SplitMix) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut state = self.files.state();
+        let fault = state.call(operation)?;
+        let changes = !matches!(operation, Operation::ReadAt | Operation::Stat | Operation::TryLock);
+        if state.generation != self.generation || (changes && !self.writable) {
+            return Err(errno(libc::EBADF));
+        }
+        let State { inodes, random, .. } = &mut *state;
+        match inodes.get_mut(&self.number) {
+            Some(Inode::File(file)) => work(file, fault, random),
+            _ => Err(errno(libc::EBADF)),
+        }
+    }
+
+    fn sync(&self, operation: Operation) -> io::Result<()> {
+        self.with(operation, |file, fault, random| {
+            if let Some(FaultKind::Errno(number)) = fault {
+                settle(&mut file.durable, &mut file.pending, random);
+                return Err(errno(number));
+            }
+            for change in std::mem::take(&mut file.pending) {
+                match change {
+                    Change::Write(offset, bytes) => write_into(&mut file.durable, offset, &bytes),
+                    Change::Length(length) => file.durable.resize(length, 0),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl File for SimulatedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.with(Operation::ReadAt, |file, fault, _| {
+            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(file.live.len());
+            let mut count = buffer.len().min(file.live.len() - from);
+            if fault == Some(FaultKind::ShortRead) && count > 1 {
+                count /= 2;
+            }
+            if let (Some(target), Some(source)) = (buffer.get_mut(..count), file.live.get(from..from + count)) {
+                target.copy_from_slice(source);
+            }
+            Ok(count)
+        })
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.with(Operation::WriteAt, |file, fault, random| {
+            let offset = usize::try_from(offset).map_err(|_| errno(libc::EFBIG))?;
+            let taken = match fault {
+                Some(FaultKind::ShortWrite) => bytes.len().div_ceil(2),
+                Some(FaultKind::Errno(_)) => usize::try_from(random.below(bytes.len() as u64 + 1)).unwrap_or(0),
+                _ => bytes.len(),
+            };
+            let part = bytes.get(..taken).unwrap_or_default();
+            write_into(&mut file.live, offset, part);
+            file.pending.push(Change::Write(offset, part.to_vec()));
+            match fault {
+                Some(FaultKind::Errno(number)) => Err(errno(number)),
+                _ => Ok(taken),
+            }
+        })
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.with(Operation::Truncate, |file, _, _| {
+            let length = usize::try_from(length).map_err(|_| errno(libc::EFBIG))?;
+            file.live.resize(length, 0);
+            file.pending.push(Change::Length(length));
+            Ok(())
+        })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.sync(Operation::SyncData)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync(Operation::SyncAll)
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        let length = self.with(Operation::Stat, |file, _, _| Ok(file.live.len() as u64))?;
+        let identity = Identity { device: 1, inode: self.number };
+        Ok(Stat { kind: FileKind::File, identity, length, mode: 0o600 })
+    }
+
+    fn try_lock(&self, lock: Lock) -> io::Result<bool> {
+        let handle = self.handle;
+        self.with(Operation::TryLock, |file, _, _| {
+            let excluded = file
+                .locks
+                .iter()
+                .any(|(holder, held)| *holder != handle && (lock == Lock::Exclusive || *held == Lock::Exclusive));
+            if !excluded {
+                file.locks.retain(|(holder, _)| *holder != handle);
+                file.locks.push((handle, lock));
+            }
+            Ok(!excluded)
+        })
+    }
+}
+
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        let mut state = self.files.state();
+        if state.generation != self.generation {
+            return;
+        }
+        if let Some(Inode::File(file)) = state.inodes.get_mut(&self.number) {
+            file.locks.retain(|(holder, _)| *holder != self.handle);
+            file.handles.remove(&self.handle);
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Reading a session without a lock, beside a live writer or after it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::directory::SessionDirectory;
+use super::files::{Files, RealFiles};
+use super::journal;
+use super::key;
+use super::scan::{Content, Fault, Journal, Opening, Record, Scanner};
+use crate::backend::{BackendError, DamageClass, Page, ReadLimit};
+use crate::event::{Item, SessionHeader};
+
+/// How often a reader looks again when files are replaced under it.
+const ATTEMPTS: usize = 5;
+
+/// Reads a session's events in order, from any seq on, without a lock and without writing.
+///
+/// A reader follows a live log: at its end [`Reader::next_page`] gives an empty page, and the next call sees what was appended
+/// meanwhile, also in another journal. Files that are replaced or removed under a reader make it look again by seq. Cost of a
+/// page is the page; a [`Reader::seek`] costs at most one pass over the frames of one journal.
+///
+/// ```no_run
+/// # fn main() -> Result<(), sessionlog::backend::BackendError> {
+/// use sessionlog::segment::Reader;
+///
+/// let mut reader = Reader::open("/srv/logs/sessions/s-1")?;
+/// println!("{}", reader.header().to_line());
+/// loop {
+///     let page = reader.next_page(Default::default())?;
+///     if page.items.is_empty() {
+///         break;
+///     }
+///     for event in page.items.iter().flat_map(|item| item.events()) {
+///         println!("{}", event.to_line());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Reader {
+    directory: SessionDirectory,
+    header: SessionHeader,
+    next_seq: u64,
+    place: Option<Place>,
+}
+
+/// Where in the files a reader stands.
+#[derive(Debug)]
+struct Place {
+    scanner: Scanner,
+    /// First seq of the next journal, if there is one: this one counts up to there.
+    successor: Option<u64>,
+}
+
+impl Place {
+    /// The next record. Of records before `wanted` the frame alone is checked: they are passed over.
+    fn step(&mut self, wanted: u64) -> Result<Option<Record>, Fault> {
+        if self.scanner.next_seq < wanted {
+            let record = self.scanner.step(false)?;
+            match record {
+                Some(record) if record_end(&record) > wanted => self.scanner.step_back(&record),
+                _ => return Ok(record),
+            }
+        }
+        self.scanner.step(true)
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.successor.is_some_and(|successor| self.scanner.next_seq >= successor)
+    }
+}
+
+/// How a look at the log ended.
+enum Look {
+    Record(Record, u64),
+    End,
+}
+
+impl Reader {
+    /// Opens the session whose directory this is. Only its header is read.
+    ///
+    /// # Errors
+    /// `NotFound`, damage of the header, `Unsupported`, I/O.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, BackendError> {
+        Self::open_in(Arc::new(RealFiles), directory.as_ref())
+    }
+
+    /// As [`Reader::open`], over other files.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn open_in(files: Arc<dyn Files>, directory: &Path) -> Result<Self, BackendError> {
+        let path = match files.resolve(directory) {
+            Ok(path) => path,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(SessionDirectory { files, path: directory.to_owned(), id: None }.not_found());
+            }
+            Err(error) => return Err(BackendError::io("opening a session", directory, error)),
+        };
+        let id = path.file_name().and_then(|name| name.to_str()).and_then(key::decode);
+        let mut directory = SessionDirectory { files, path, id };
+        directory.check()?;
+        let header = directory.read_header()?;
+        directory.id = header.session_id().ok();
+        Ok(Self { directory, header, next_seq: 0, place: None })
+    }
+
+    pub(crate) fn over(directory: SessionDirectory, header: SessionHeader) -> Self {
+        Self { directory, header, next_seq: 0, place: None }
+    }
+
+    /// The session's header.
+    pub fn header(&self) -> &SessionHeader {
+        &self.header
+    }
+
+    /// The session's directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory.path
+    }
+
+    /// The file that the next event comes from, as far as is known.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.place.as_ref().map(|place| place.scanner.journal.path.clone())
+    }
+
+    /// Seq of the next event to be read.
+    pub fn position(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Goes to any seq; one beyond the end is waited for.
+    pub fn seek(&mut self, seq: u64) {
+        if seq != self.next_seq {
+            self.next_seq = seq;
+            self.place = None;
+        }
+    }
+
+    /// The next events, at least one if there is any; an empty page at the log's present end.
+    ///
+    /// # Errors
+    /// Damage with the place and the last good seq (what comes before it has been returned by earlier calls), `NotFound` when
+    /// the session was deleted, `Unsupported`, I/O. The position stays where it is.
+    pub fn next_page(&mut self, limit: ReadLimit) -> Result<Page, BackendError> {
+        let mut page = Page::default();
+        let (mut events, mut bytes) = (0_u64, 0_usize);
+        self.recheck()?;
+        loop {
+            let (record, from) = match self.look() {
+                Ok(Look::End) => return Ok(page),
+                Ok(Look::Record(record, from)) => (record, from),
+                // What is good is handed out first; the next call meets the damage again.
+                Err(_) if !page.items.is_empty() => {
+                    page.next = Some(self.next_seq);
+                    return Ok(page);
+                }
+                Err(error) => return Err(error),
+            };
+            let items = match self.items(&record) {
+                Ok(items) => items,
+                Err(_) if !page.items.is_empty() => {
+                    page.next = Some(self.next_seq);
+                    return Ok(page);
+                }
+                Err(error) => return Err(error),
+            };
+            for item in items {
+                let most = limit.events.max(1).saturating_sub(events);
+                let upto = item.next_seq().min(item.first_seq().max(from).saturating_add(most));
+                let Some(part) = item.slice(from, upto) else { continue };
+                let cut = part.next_seq() < item.next_seq();
+                events = events.saturating_add(part.next_seq().saturating_sub(part.first_seq()));
+                bytes = bytes.saturating_add(part.weight());
+                self.next_seq = part.next_seq();
+                page.items.push(part);
+                if cut || events >= limit.events || bytes >= limit.bytes {
+                    return Ok(self.full(page, &record));
+                }
+            }
+            self.next_seq = self.next_seq.max(record_end(&record));
+        }
+    }
+
+    /// Ends a page at its limit. A record that was not used up is read again by the next call.
+    fn full(&mut self, mut page: Page, record: &Record) -> Page {
+        if self.next_seq < record_end(record) {
+            if let Some(place) = &mut self.place {
+                place.scanner.step_back(record);
+            }
+        }
+        // Whether more follows is a look ahead; an error there is the next call's.
+        page.next = match self.peek() {
+            Ok(false) => None,
+            Ok(true) | Err(_) => Some(self.next_seq),
+        };
+        page
+    }
+
+    /// Whether an event follows.
+    fn peek(&mut self) -> Result<bool, BackendError> {
+        match self.look()? {
+            Look::End => Ok(false),
+            Look::Record(record, _) => {
+                if let Some(place) = &mut self.place {
+                    place.scanner.step_back(&record);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn items(&mut self, record: &Record) -> Result<Vec<Item>, BackendError> {
+        let Content::Batch(prefix) = record.content else { return Ok(Vec::new()) };
+        let Some(place) = &mut self.place else { return Ok(Vec::new()) };
+        match place.scanner.items(record, &prefix) {
+            Ok(items) => Ok(items),
+            Err(fault) => {
+                place.scanner.step_back(record);
+                Err(place.scanner.error(&self.directory, fault))
+            }
+        }
+    }
+
+    /// Forgets the place when its file is not the log's any more.
+    fn recheck(&mut self) -> Result<(), BackendError> {
+        let Some(place) = &self.place else { return Ok(()) };
+        let same = match self.directory.files.stat(&place.scanner.journal.path) {
+            Ok(stat) => stat.identity == place.scanner.journal.identity,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+            Err(error) => return Err(self.directory.io("looking for a journal", &place.scanner.journal.path, error)),
+        };
+        if !same {
+            self.place = None;
+        }
+        Ok(())
+    }
+
+    /// The next record that holds an event from `next_seq` on.
+    fn look(&mut self) -> Result<Look, BackendError> {
+        let mut relocations = 0;
+        loop {
+            let Some(place) = &mut self.place else {
+                relocations += 1;
+                if relocations > ATTEMPTS {
+                    let detail = "files are replaced as fast as they are read; try again";
+                    return Err(self.directory.error(crate::backend::ErrorKind::Io, detail));
+                }
+                if !self.locate()? {
+                    return Ok(Look::End);
+                }
+                continue;
+            };
+            if place.is_used_up() {
+                self.place = None;
+                continue;
+            }
+            match place.step(self.next_seq) {
+                Ok(Some(record)) => match record.content {
+                    Content::Batch(prefix) if prefix.next_seq <= self.next_seq => {}
+                    Content::Batch(_) => return Ok(Look::Record(record, self.next_seq)),
+                    // The successor is looked for once more before it is missed.
+                    Content::Continued(_) if relocations < 2 => {
+                        relocations = 1;
+                        self.place = None;
+                    }
+                    Content::Continued(next) => {
+                        let path = self.directory.file(&journal::file_name(next));
+                        let detail = "the journal before it says that the log goes on in this file, which is missing";
+                        return Err(self.directory.damage(DamageClass::Gap, &path, None, next, detail));
+                    }
+                },
+                Ok(None) => {
+                    if !self.at_limit(&mut relocations)? {
+                        return Ok(Look::End);
+                    }
+                }
+                Err(fault) => {
+                    if let Some(look) = self.at_fault(fault, &mut relocations)? {
+                        return Ok(look);
+                    }
+                }
+            }
+        }
+    }
+
+    /// At the end of what is known of a journal: more of it, or another one? `false` at the log's end.
+    fn at_limit(&mut self, relocations: &mut usize) -> Result<bool, BackendError> {
+        let Some(place) = &mut self.place else { return Ok(true) };
+        let path = place.scanner.journal.path.clone();
+        if let Some(successor) = place.successor {
+            // The journal ends before its successor begins.
+            let found = place.scanner.next_seq;
+            if *relocations < 2 {
+                *relocations = 1;
+                self.place = None;
+                return Ok(true);
+            }
+            let detail = format!("this journal ends at seq {found}, the next one starts at seq {successor}");
+            return Err(self.directory.damage(DamageClass::Gap, &path, Some(place.scanner.offset), found, detail));
+        }
+        let before = place.scanner.limit;
+        place.scanner.look_again().map_err(|error| self.directory.io("reading a journal", &path, error))?;
+        if place.scanner.limit > before {
+            return Ok(true);
+        }
+        let name = place.scanner.journal.header.first_seq;
+        let newest = self.directory.journals()?.last().copied();
+        if newest.is_some_and(|newest| newest > name) {
+            self.place = None;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Bytes that are no record: looked at afresh once, then judged as every reader judges them.
+    fn at_fault(&mut self, fault: Fault, relocations: &mut usize) -> Result<Option<Look>, BackendError> {
+        let Some(place) = &mut self.place else { return Ok(None) };
+        if *relocations < 2 {
+            self.place = None;
+            *relocations = (*relocations).max(1);
+            return Ok(None);
+        }
+        if matches!(fault, Fault::Invalid { .. }) && place.successor.is_none() {
+            match place.scanner.later_append_exists() {
+                Ok(false) => return Ok(Some(Look::End)),
+                Ok(true) => {}
+                Err(error) => return Err(place.scanner.error(&self.directory, Fault::Io(error))),
+            }
+        }
+        let error = place.scanner.error(&self.directory, fault);
+        self.place = None;
+        Err(error)
+    }
+
+    /// Finds the journal that holds `next_seq`, or would. `false` when the log ends before its records do.
+    fn locate(&mut self) -> Result<bool, BackendError> {
+        for attempt in 1..=ATTEMPTS {
+            let names = self.directory.journals()?;
+            let after = names.partition_point(|name| *name <= self.next_seq);
+            let Some(name) = after.checked_sub(1).and_then(|index| names.get(index)).copied() else {
+                self.directory.check()?;
+                let detail = "the journals that hold the start of the log are missing";
+                return Err(self.directory.damage(DamageClass::Gap, &self.directory.path, None, 0, detail));
+            };
+            let journal = match Journal::open(&self.directory, name, name)? {
+                Opening::Sound(journal) => journal,
+                Opening::Gone => continue,
+                // Nothing of it was ever acknowledged; the log ends with the journal before.
+                Opening::Cut(_) if after == names.len() => return Ok(false),
+                Opening::Cut(_) => {
+                    let path = self.directory.file(&journal::file_name(name));
+                    let detail = "the file was cut within its header";
+                    return Err(self.directory.damage(DamageClass::Gap, &path, Some(0), name, detail));
+                }
+            };
+            let Some(next) = names.get(after).copied() else {
+                let limit = journal.length;
+                self.place = Some(Place { scanner: Scanner::new(journal, limit), successor: None });
+                return Ok(true);
+            };
+            let limit = match Journal::open(&self.directory, next, name)? {
+                Opening::Gone => continue,
+                // Its name alone says where this journal ends.
+                Opening::Cut(_) => journal.length,
+                Opening::Sound(next) => match next
+                    .header
+                    .predecessor
+                    .filter(|before| before.salt == journal.header.salt)
+                {
+                    Some(before) => before.end.min(journal.length),
+                    None if attempt < ATTEMPTS => continue,
+                    None => {
+                        let (path, detail) = (&next.path, "it does not continue the journal before it");
+                        return Err(self.directory.damage(DamageClass::IdentityMismatch, path, Some(56), name, detail));
+                    }
+                },
+            };
+            self.place = Some(Place { scanner: Scanner::new(journal, limit), successor: Some(next) });
+            return Ok(true);
+        }
+        Err(self
+            .directory
+            .error(crate::backend::ErrorKind::Io, "files are replaced as fast as they are read; try again"))
+    }
+}
+
+fn record_end(record: &Record) -> u64 {
+    match record.content {
+        Content::Batch(prefix) => prefix.next_seq,
+        Content::Continued(next) => next,
+    }
+}

@@ -1,0 +1,306 @@
+//! Records: how a journal frames batches.
+
+use std::io::Read as _;
+
+use super::bytes::{crc, u16_at, u32_at};
+use crate::backend::{BackendError, BatchMark, ErrorKind};
+use crate::event::batch::encode_items;
+use crate::event::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER};
+use crate::event::run::{put_varint, take_varint};
+use crate::event::{Batch, Item};
+
+/// Length of a record's header, in bytes.
+pub(crate) const HEADER_BYTES: usize = 16;
+
+/// Largest encoding of the items in one record, in bytes, before compression: an event of the largest size with its type, and as
+/// much again for its sources. Appending more than that in one event is refused, so a reader never has to hold more.
+pub const MAX_BODY_BYTES: usize = 2 * MAX_EVENT_BYTES;
+
+/// Largest payload, in bytes: a body that did not compress, and the prefix.
+const MAX_PAYLOAD_BYTES: usize = MAX_BODY_BYTES + MAX_PREFIX_BYTES;
+
+/// Longest prefix of a payload: four varints and a checksum.
+pub(crate) const MAX_PREFIX_BYTES: usize = 4 * 10 + 4;
+
+/// A record is ended once its items take this many bytes, so that readers hold little at a time.
+const SPLIT_BYTES: usize = 1 << 20;
+
+/// Bodies shorter than this are stored as they are: zstd gains little on them and a flush is waiting.
+const COMPRESS_FROM: usize = 1024;
+
+/// zstd level for journals: the fastest of the regular ones. A journal is rewritten when it is sealed.
+const LEVEL: i32 = 1;
+
+/// Kinds of record. 0 is none, so that zeros are never a record.
+pub(crate) const KIND_BATCH: u8 = 1;
+/// Says that the log goes on in another journal.
+pub(crate) const KIND_CONTINUED: u8 = 2;
+
+/// The body is one zstd frame.
+const FLAG_ZSTD: u8 = 1;
+/// First record of an append: when it was written, everything before it was durable.
+const FLAG_FIRST: u8 = 2;
+/// Last record of an append.
+const FLAG_LAST: u8 = 4;
+const FLAGS: u8 = FLAG_ZSTD | FLAG_FIRST | FLAG_LAST;
+
+/// The fixed part of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecordHeader {
+    pub(crate) length: u32,
+    pub(crate) kind: u8,
+    flags: u8,
+    reserved: u16,
+    pub(crate) payload_checksum: u32,
+}
+
+impl RecordHeader {
+    /// Reads a header that stands at `offset` of the journal with this salt; `None` unless its checksum holds.
+    pub(crate) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Option<Self> {
+        let fixed = bytes.get(..8)?;
+        let kind = *bytes.get(4)?;
+        if kind == 0 || header_checksum(salt, offset, fixed) != u32_at(bytes, 8)? {
+            return None;
+        }
+        Some(Self {
+            length: u32_at(bytes, 0)?,
+            kind,
+            flags: *bytes.get(5)?,
+            reserved: u16_at(bytes, 6)?,
+            payload_checksum: u32_at(bytes, 12)?,
+        })
+    }
+
+    /// Whether this crate knows everything the header says. If not, a newer one wrote it.
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(self.kind, KIND_BATCH | KIND_CONTINUED) && self.flags & !FLAGS == 0 && self.reserved == 0
+    }
+
+    /// Whether the length is one that a writer may choose.
+    pub(crate) fn is_bounded(&self) -> bool {
+        usize::try_from(self.length).is_ok_and(|length| length <= MAX_PAYLOAD_BYTES)
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        self.flags & FLAG_FIRST != 0
+    }
+
+    pub(crate) fn is_last(&self) -> bool {
+        self.flags & FLAG_LAST != 0
+    }
+}
+
+fn header_checksum(salt: u64, offset: u64, fixed: &[u8]) -> u32 {
+    crc(&[&salt.to_le_bytes(), &offset.to_le_bytes(), fixed])
+}
+
+/// The checksum over a payload: started here, fed with the payload piece by piece.
+pub(crate) fn payload_hasher(salt: u64, offset: u64) -> crc32fast::Hasher {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&salt.to_le_bytes());
+    hasher.update(&offset.to_le_bytes());
+    hasher
+}
+
+/// What a batch record's payload says before its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    pub(crate) first_seq: u64,
+    pub(crate) next_seq: u64,
+    /// On the last record of a batch that was split: which batch ends here.
+    pub(crate) batch: Option<BatchMark>,
+    /// Length of the body before compression, if it is compressed.
+    inflated: Option<usize>,
+    /// Where the body starts in the payload.
+    body_at: usize,
+}
+
+impl Prefix {
+    /// Reads the prefix from the start of a payload; `None` on anything that [`RecordWriter`] does not write.
+    pub(crate) fn decode(header: &RecordHeader, payload: &[u8]) -> Option<Self> {
+        let mut rest = payload;
+        let first_seq = take_varint(&mut rest)?;
+        let count = take_varint(&mut rest)?;
+        let next_seq = first_seq.checked_add(count).filter(|next| *next <= MAX_SAFE_INTEGER.unsigned_abs())?;
+        let batch = if header.is_last() && !header.is_first() {
+            let batch_first = take_varint(&mut rest).filter(|first| *first < first_seq)?;
+            let checksum = u32_at(rest, 0)?;
+            rest = rest.get(4..)?;
+            Some(BatchMark { first_seq: batch_first, checksum })
+        } else {
+            None
+        };
+        let inflated = if header.flags & FLAG_ZSTD == 0 {
+            None
+        } else {
+            let length = usize::try_from(take_varint(&mut rest)?).ok()?;
+            Some(Some(length).filter(|length| *length <= MAX_BODY_BYTES)?)
+        };
+        let body_at = payload.len() - rest.len();
+        (count > 0).then_some(Self { first_seq, next_seq, batch, inflated, body_at })
+    }
+
+    /// The body of a whole payload, inflated if need be: what [`Batch::encode`] wrote.
+    pub(crate) fn body(&self, payload: &[u8]) -> Option<Vec<u8>> {
+        let stored = payload.get(self.body_at..)?;
+        let Some(length) = self.inflated else { return Some(stored.to_vec()) };
+        // Grows with what really comes out, and stops one byte behind what is claimed.
+        let mut body = Vec::new();
+        let decoder = zstd::stream::read::Decoder::with_buffer(stored).ok()?.single_frame();
+        decoder.take(length as u64 + 1).read_to_end(&mut body).ok()?;
+        (body.len() == length).then_some(body)
+    }
+
+    /// The items of a whole payload; `None` if they are not what the prefix says.
+    pub(crate) fn items(&self, payload: &[u8]) -> Option<Vec<Item>> {
+        let batch = Batch::decode(&self.body(payload)?, self.first_seq)?;
+        (batch.next_seq() == self.next_seq).then(|| batch.into_items())
+    }
+}
+
+/// Reads the payload of a [`KIND_CONTINUED`] record: the first seq of the journal that goes on.
+pub(crate) fn decode_continued(mut payload: &[u8]) -> Option<u64> {
+    let next = take_varint(&mut payload)?;
+    payload.is_empty().then_some(next)
+}
+
+/// Turns batches into records.
+pub(crate) struct RecordWriter {
+    compressor: Option<zstd::bulk::Compressor<'static>>,
+    body: Vec<u8>,
+}
+
+impl std::fmt::Debug for RecordWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordWriter").field("compresses", &self.compressor.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// Records ready to be written at the offset they were made for.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) bytes: Vec<u8>,
+    /// Where the last record's header starts in `bytes`.
+    pub(crate) last_header: usize,
+    pub(crate) mark: BatchMark,
+}
+
+impl RecordWriter {
+    pub(crate) fn new(compress: bool) -> Self {
+        let compressor = if compress { zstd::bulk::Compressor::new(LEVEL).ok() } else { None };
+        Self { compressor, body: Vec::new() }
+    }
+
+    /// The records of a batch, for offset `offset` of the journal with this salt.
+    ///
+    /// # Errors
+    /// `Invalid` when a single item is larger than [`MAX_BODY_BYTES`].
+    pub(crate) fn encode(&mut self, batch: &Batch, salt: u64, offset: u64) -> Result<Encoded, BackendError> {
+        let pieces = split(batch.items());
+        let mut mark = BatchMark { first_seq: batch.first_seq(), checksum: 0 };
+        if pieces.len() > 1 {
+            mark.checksum = batch.checksum();
+        }
+        let mut bytes = Vec::new();
+        let mut last_header = 0;
+        for (index, items) in pieces.iter().enumerate() {
+            self.body.clear();
+            encode_items(items, &mut self.body);
+            if self.body.len() > MAX_BODY_BYTES {
+                let detail = format!(
+                    "an event of {} bytes with its sources exceeds the limit of {MAX_BODY_BYTES} bytes a record",
+                    self.body.len()
+                );
+                return Err(BackendError::new(ErrorKind::Invalid, detail));
+            }
+            let (first, last) = (index == 0, index + 1 == pieces.len());
+            if first && last {
+                mark.checksum = crc(&[&self.body]);
+            }
+            let mut flags = if first { FLAG_FIRST } else { 0 } | if last { FLAG_LAST } else { 0 };
+            let (from, to) = (items.first().map_or(0, Item::first_seq), items.last().map_or(0, Item::next_seq));
+            let mut payload = Vec::with_capacity(MAX_PREFIX_BYTES);
+            put_varint(&mut payload, from);
+            put_varint(&mut payload, to.saturating_sub(from));
+            if last && !first {
+                put_varint(&mut payload, mark.first_seq);
+                payload.extend_from_slice(&mark.checksum.to_le_bytes());
+            }
+            if let Some(small) = self.compressed() {
+                flags |= FLAG_ZSTD;
+                put_varint(&mut payload, self.body.len() as u64);
+                payload.extend_from_slice(&small);
+            } else {
+                payload.extend_from_slice(&self.body);
+            }
+            last_header = bytes.len();
+            put_record(&mut bytes, KIND_BATCH, flags, &payload, salt, offset)?;
+        }
+        // One large batch does not hold its memory for the life of the session.
+        if self.body.capacity() > 4 * SPLIT_BYTES {
+            self.body = Vec::new();
+        }
+        Ok(Encoded { bytes, last_header, mark })
+    }
+
+    /// The body as a zstd frame, if that saves at least an eighth.
+    fn compressed(&mut self) -> Option<Vec<u8>> {
+        if self.body.len() < COMPRESS_FROM {
+            return None;
+        }
+        let small = self.compressor.as_mut()?.compress(&self.body).ok()?;
+        (small.len() < self.body.len() - self.body.len() / 8).then_some(small)
+    }
+}
+
+/// The record that says that the log goes on at `next_seq` in another journal.
+pub(crate) fn encode_continued(next_seq: u64, salt: u64, offset: u64) -> Result<Vec<u8>, BackendError> {
+    let mut payload = Vec::new();
+    put_varint(&mut payload, next_seq);
+    let mut bytes = Vec::new();
+    put_record(&mut bytes, KIND_CONTINUED, FLAG_FIRST | FLAG_LAST, &payload, salt, offset)?;
+    Ok(bytes)
+}
+
+/// Appends one record to `bytes`, which will be written at offset `base`.
+fn put_record(
+    bytes: &mut Vec<u8>,
+    kind: u8,
+    flags: u8,
+    payload: &[u8],
+    salt: u64,
+    base: u64,
+) -> Result<(), BackendError> {
+    let offset = base.saturating_add(bytes.len() as u64);
+    let length = u32::try_from(payload.len())
+        .map_err(|_| BackendError::new(ErrorKind::Invalid, "a record exceeds 4 GiB; write smaller events"))?;
+    let mut fixed = Vec::with_capacity(HEADER_BYTES);
+    fixed.extend_from_slice(&length.to_le_bytes());
+    fixed.extend_from_slice(&[kind, flags, 0, 0]);
+    let checksum = header_checksum(salt, offset, &fixed);
+    let mut hasher = payload_hasher(salt, offset);
+    hasher.update(payload);
+    bytes.extend_from_slice(&fixed);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes.extend_from_slice(&hasher.finalize().to_le_bytes());
+    bytes.extend_from_slice(payload);
+    Ok(())
+}
+
+/// Cuts items into stretches of about [`SPLIT_BYTES`]; an item is never cut.
+fn split(items: &[Item]) -> Vec<&[Item]> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    let mut size = 0_usize;
+    for (index, item) in items.iter().enumerate() {
+        let weight = item.weight();
+        if index > start && size.saturating_add(weight) > SPLIT_BYTES {
+            pieces.extend(items.get(start..index));
+            start = index;
+            size = 0;
+        }
+        size = size.saturating_add(weight);
+    }
+    pieces.extend(items.get(start..));
+    pieces
+}

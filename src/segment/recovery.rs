@@ -1,0 +1,97 @@
+//! Taking a session over after whatever happened to its last writer.
+
+use std::io;
+use std::sync::Arc;
+
+use super::directory::{SessionDirectory, TEMPORARY, TORN_DIRECTORY};
+use super::files::{Access, FileKind, read_full_at, write_all_at};
+use super::lock::SessionLock;
+use super::log::{self, LogEnd};
+use super::random::Random;
+use super::record::RecordWriter;
+use super::tree;
+use super::writer::{Writer, WriterParts};
+use crate::backend::{BackendError, DamageClass, TornTail};
+
+/// How much of a torn tail is copied at a time, in bytes.
+const COPY_BYTES: usize = 1 << 20;
+
+/// Locks the session, finds the log's end, sets a torn tail aside and starts a new journal under the next epoch.
+///
+/// # Errors
+/// `NotFound`, `Busy`, damage (then nothing was changed), I/O.
+pub(crate) fn take_over(
+    directory: SessionDirectory,
+    random: Arc<Random>,
+    rotate_at: u64,
+    compress: bool,
+) -> Result<(Writer, Option<TornTail>), BackendError> {
+    directory.check()?;
+    directory.read_header()?;
+    let lock = SessionLock::take(&directory)?;
+    // Read again under the lock: the session may have been replaced by another of the same id.
+    directory.read_header()?;
+    let log = log::scan(&directory)?;
+    tree::clear_session(&directory);
+    let torn = match &log.torn {
+        Some(torn) => Some(set_aside(&directory, &random, &log, torn)?),
+        None => None,
+    };
+    let parts = WriterParts { directory, lock, random, rotate_at, records: RecordWriter::new(compress) };
+    Ok((Writer::start(parts, &log)?, torn))
+}
+
+/// Copies a torn tail to `torn/`, durably, and only then cuts it.
+fn set_aside(
+    directory: &SessionDirectory,
+    random: &Random,
+    log: &LogEnd,
+    torn: &TornTail,
+) -> Result<TornTail, BackendError> {
+    let Some(source) = &torn.file else { return Ok(torn.clone()) };
+    let place = directory.file(TORN_DIRECTORY);
+    let failed = |error| directory.io("setting the torn end of the log aside", &place, error);
+    match directory.files.create_directory(&place) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if directory.files.stat(&place).map_err(failed)?.kind != FileKind::Directory {
+                let detail = "this should be the directory that keeps cut bytes; move it away";
+                return Err(directory.damage(DamageClass::WrongFileType, &place, None, log.next_seq, detail));
+            }
+        }
+        result => result.map_err(failed)?,
+    }
+    directory.files.sync_directory(&directory.path).map_err(failed)?;
+    let number = random.number().map_err(failed)?;
+    let name = source.file_name().and_then(|name| name.to_str()).unwrap_or("journal");
+    let kept = place.join(format!("{name}.{}.{number:016x}", torn.offset));
+    let temporary = place.join(format!("{TEMPORARY}{number:016x}"));
+    let copy = || -> io::Result<()> {
+        let journal = directory.files.open(source, Access::Read)?;
+        let target = directory.files.open(&temporary, Access::CreateNew)?;
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut copied = 0_u64;
+        loop {
+            let filled = read_full_at(&*journal, &mut buffer, torn.offset.saturating_add(copied))?;
+            let Some(piece) = buffer.get(..filled).filter(|piece| !piece.is_empty()) else { break };
+            write_all_at(&*target, piece, copied)?;
+            copied = copied.saturating_add(filled as u64);
+        }
+        target.sync_all()?;
+        directory.files.rename(&temporary, &kept)?;
+        directory.files.sync_directory(&place)
+    };
+    copy().map_err(failed)?;
+    // A journal without a whole header is replaced as a whole by the next one.
+    if let Some(newest) = log.newest.filter(|newest| newest.end == torn.offset) {
+        let cut = || -> io::Result<()> {
+            let journal = directory.files.open(source, Access::Write)?;
+            if journal.stat()?.identity != newest.identity {
+                return Err(io::Error::other("the journal was replaced since it was scanned"));
+            }
+            journal.truncate(torn.offset)?;
+            journal.sync_all()
+        };
+        cut().map_err(|error| directory.io("cutting the torn end of the log", source, error))?;
+    }
+    Ok(TornTail { kept: Some(kept), ..torn.clone() })
+}

@@ -1,0 +1,58 @@
+//! Removing whole directories and what an interrupted writer left.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::directory::{SessionDirectory, TEMPORARY, TORN_DIRECTORY};
+use super::files::{FileKind, Files};
+use super::lock;
+
+/// Removes a directory with everything in it. Follows no link and uses no stack, however deep.
+pub(crate) fn remove(files: &dyn Files, path: &Path) -> io::Result<()> {
+    let mut pending: Vec<(PathBuf, bool)> = vec![(path.to_owned(), false)];
+    while let Some((path, emptied)) = pending.pop() {
+        if emptied {
+            files.remove_directory(&path)?;
+            continue;
+        }
+        let names = files.read_directory(&path)?;
+        pending.push((path.clone(), true));
+        for name in names {
+            let entry = path.join(name);
+            if files.stat(&entry)?.kind == FileKind::Directory {
+                pending.push((entry, false));
+            } else {
+                files.remove_file(&entry)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes what writers of a session left under temporary names. The caller holds the session's lock, so they are gone.
+pub(crate) fn clear_session(directory: &SessionDirectory) {
+    for place in [directory.path.clone(), directory.file(TORN_DIRECTORY)] {
+        let names = directory.files.read_directory(&place).unwrap_or_default();
+        for name in names.iter().filter(|name| name.starts_with(TEMPORARY)) {
+            let path = place.join(name);
+            if let Err(error) = directory.files.remove_file(&path) {
+                tracing::debug!(path = %path.display(), %error, "a temporary file remains");
+            }
+        }
+    }
+}
+
+/// Removes directories that writers began or moved away and did not finish with, if nobody holds their lock. The caller holds
+/// the store's lock.
+pub(crate) fn clear_store(files: &dyn Files, sessions: &Path) {
+    let names = files.read_directory(sessions).unwrap_or_default();
+    for name in names.iter().filter(|name| name.starts_with(TEMPORARY)) {
+        let path = sessions.join(name);
+        let is_directory = files.stat(&path).is_ok_and(|stat| stat.kind == FileKind::Directory);
+        if is_directory && lock::is_abandoned(files, &path) {
+            if let Err(error) = remove(files, &path) {
+                tracing::debug!(path = %path.display(), %error, "a temporary directory remains");
+            }
+        }
+    }
+}
