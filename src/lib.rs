@@ -3,5 +3,6 @@
 pub mod backend;
 pub mod event;
 pub mod interop;
+pub mod sample;
 pub mod segment;
 pub mod session;

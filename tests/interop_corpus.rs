@@ -1,5 +1,6 @@
 //! Real recorded sessions: every file of the corpus comes in as an independent reading of it says, or is refused for a true
 //! reason.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -281,14 +282,18 @@ fn p3_what_is_written_as_lines_or_rows_reads_back_identically() {
         }
         let events: Vec<Event> = items.iter().flat_map(Item::events).collect();
         let mut lines = JsonlWriter::new(Vec::new(), import.header()).unwrap();
-        items.iter().for_each(|item| lines.item(item).unwrap());
+        for item in &items {
+            lines.item(item).unwrap();
+        }
         let lines = lines.finish().unwrap();
         let (again, report, header) = import_whole(&lines);
         assert_eq!((again, header), (events.clone(), import.header().to_line()), "{}", name(&path));
         assert!(report.is_verbatim(), "{report:?}");
 
         let mut rows = DshWriter::new(Vec::new(), import.header()).unwrap();
-        events.iter().for_each(|event| rows.event(event).unwrap());
+        for event in &events {
+            rows.event(event).unwrap();
+        }
         let rows = rows.finish().unwrap();
         assert_eq!(import_whole(&rows).0, events, "{}", name(&path));
         // A log that stands in the current shapes and was not cut by flush timing is written back byte for byte.

@@ -154,7 +154,7 @@ impl RawEnvelope {
         let event_type = event_type.ok_or_else(|| wrong("type", "is missing"))?.into_owned();
         check_type(&event_type, seq)?;
         let data = data.ok_or_else(|| wrong("data", "is missing"))?;
-        check_size(&data, seq)?;
+        check_size(data.len(), seq)?;
         Ok(Self { event_type, seq, time, data, ignorable, surface_op, sources })
     }
 
@@ -198,12 +198,35 @@ impl RawEnvelope {
 /// # Errors
 /// [`EnvelopeError`] naming `seq` where given.
 pub fn check_new(new: &NewEvent, seq: Option<u64>) -> Result<(), EnvelopeError> {
-    check_type(&new.event_type, seq)?;
-    check_size(&new.data, seq)?;
-    let surface = |problem| EnvelopeError::Surface { seq, event_type: new.event_type.to_string(), problem };
-    match (is_surface_type(&new.event_type), &new.placement) {
-        (true, None) => Err(surface("produces a message and must carry surfaceOp")),
-        (false, Some(_)) => Err(surface("is log-only and may not carry surfaceOp or sourceEventSeqs")),
+    check_size(new.data.len(), seq)?;
+    check_placed(&new.event_type, new.placement.is_some(), seq)
+}
+
+/// As [`check_new`], for an event that has its position; also checks that seq and time are safe integers.
+///
+/// # Errors
+/// [`EnvelopeError`] naming the seq.
+pub fn check_event(event: &Event) -> Result<(), EnvelopeError> {
+    let seq = Some(event.seq());
+    if event.seq() > MAX_SAFE_INTEGER.unsigned_abs() {
+        return Err(EnvelopeError::Member { seq, member: "seq".into(), problem: "exceeds 2^53-1".into() });
+    }
+    if event.time().unsigned_abs() > MAX_SAFE_INTEGER.unsigned_abs() {
+        return Err(EnvelopeError::Member { seq, member: "time".into(), problem: "is outside +-(2^53-1)".into() });
+    }
+    if event.as_packed_delta().is_some() {
+        return Ok(());
+    }
+    check_size(event.data().len(), seq)?;
+    check_placed(event.event_type(), event.placement().is_some(), seq)
+}
+
+fn check_placed(event_type: &str, placed: bool, seq: Option<u64>) -> Result<(), EnvelopeError> {
+    check_type(event_type, seq)?;
+    let surface = |problem| EnvelopeError::Surface { seq, event_type: event_type.to_owned(), problem };
+    match (is_surface_type(event_type), placed) {
+        (true, false) => Err(surface("produces a message and must carry surfaceOp")),
+        (false, true) => Err(surface("is log-only and may not carry surfaceOp or sourceEventSeqs")),
         _ => Ok(()),
     }
 }
@@ -221,8 +244,8 @@ fn check_type(event_type: &str, seq: Option<u64>) -> Result<(), EnvelopeError> {
     Err(EnvelopeError::Type { seq, event_type: event_type.chars().take(80).collect(), problem })
 }
 
-fn check_size(data: &JsonText, seq: Option<u64>) -> Result<(), EnvelopeError> {
-    if data.len() > MAX_EVENT_BYTES { Err(EnvelopeError::TooLarge { seq, bytes: data.len() }) } else { Ok(()) }
+pub(crate) fn check_size(bytes: usize, seq: Option<u64>) -> Result<(), EnvelopeError> {
+    if bytes > MAX_EVENT_BYTES { Err(EnvelopeError::TooLarge { seq, bytes }) } else { Ok(()) }
 }
 
 fn seq_number(text: &str) -> Option<u64> {

@@ -204,7 +204,7 @@ pub(crate) fn compacted(text: &str) -> Cow<'_, str> {
 }
 
 /// The end of the string that opens at `start` (the index behind its closing quote).
-fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
+pub(crate) fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
     if bytes.get(start) != Some(&b'"') {
         return None;
     }

@@ -76,6 +76,32 @@ impl Sources {
     }
 }
 
+impl IntoIterator for Sources {
+    type Item = u64;
+    type IntoIter = SourcesIter;
+
+    fn into_iter(self) -> SourcesIter {
+        SourcesIter { ranges: self.0.into_iter(), open: None }
+    }
+}
+
+/// The seqs of [`Sources`], in order.
+#[derive(Debug, Clone)]
+pub struct SourcesIter {
+    ranges: std::vec::IntoIter<(u64, u64)>,
+    open: Option<(u64, u64)>,
+}
+
+impl Iterator for SourcesIter {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let (start, end) = self.open.take().or_else(|| self.ranges.next())?;
+        self.open = (start < end).then(|| (start + 1, end));
+        Some(start)
+    }
+}
+
 impl FromIterator<u64> for Sources {
     fn from_iter<I: IntoIterator<Item = u64>>(seqs: I) -> Self {
         let mut sources = Self::default();
@@ -143,5 +169,6 @@ mod tests {
         let twice: Sources = [1, 2, 3, 2].into_iter().collect();
         assert_eq!(twice.first_duplicate(), Some(2));
         assert!(sources.contains(6) && !sources.contains(4));
+        assert_eq!(sources.clone().into_iter().collect::<Sources>(), sources);
     }
 }

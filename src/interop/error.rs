@@ -6,6 +6,7 @@ use std::io;
 use crate::event::EnvelopeError;
 use crate::event::header::FORMAT_VERSION;
 use crate::session::upgrade::UpgradeError;
+use crate::session::validator::InvalidEvent;
 
 /// Why an import stopped, and where. Everything before the place was read and is intact.
 #[derive(Debug)]
@@ -132,10 +133,7 @@ pub enum ImportErrorKind {
     /// An event's envelope is malformed.
     Envelope(EnvelopeError),
     /// An event that may not stand where it stands.
-    Invalid {
-        /// What is wrong.
-        detail: String,
-    },
+    Invalid(InvalidEvent),
     /// Surface events with and without `surfaceOp` in one log.
     MixedSurface {
         /// The first event of the other kind.
@@ -193,9 +191,8 @@ impl ImportErrorKind {
             Self::NoEvents => "no-events",
             Self::SecondHeader { .. } => "second-header",
             Self::NewerVersion { .. } => "newer-version",
-            Self::Envelope(EnvelopeError::Surface { .. }) | Self::MixedSurface { .. } => "surface",
+            Self::Envelope(EnvelopeError::Surface { .. }) | Self::MixedSurface { .. } | Self::Invalid(_) => "surface",
             Self::Envelope(_) => "envelope",
-            Self::Invalid { .. } => "invalid",
             Self::Retired { .. } => "retired",
             Self::Upgrade(_) => "upgrade",
             Self::Row { .. } => "row",
@@ -220,7 +217,7 @@ impl ImportErrorKind {
             }
             Self::SecondHeader { .. } => "split the file at its header lines and import the parts",
             Self::NewerVersion { .. } => "upgrade sessionlog",
-            Self::Envelope(_) | Self::Invalid { .. } | Self::Upgrade(_) | Self::Row { .. } => {
+            Self::Envelope(_) | Self::Invalid(_) | Self::Upgrade(_) | Self::Row { .. } => {
                 "mend the event in a copy and import that"
             }
             Self::MixedSurface { .. } => "the log mixes two releases' events; import the part before it",
@@ -252,7 +249,7 @@ impl fmt::Display for ImportErrorKind {
                 write!(f, "written by a newer version (format {found}; this release reads up to {FORMAT_VERSION})")
             }
             Self::Envelope(error) => error.fmt(f),
-            Self::Invalid { detail } => f.write_str(detail),
+            Self::Invalid(error) => write!(f, "\"{}\" {}", error.event_type, error.problem),
             Self::MixedSurface { earlier, recorded: true } => {
                 write!(f, "the event carries surfaceOp, but the surface event at seq {earlier} does not")
             }
@@ -304,6 +301,7 @@ impl std::error::Error for ImportError {
             ImportErrorKind::Io(error) => Some(error),
             ImportErrorKind::Envelope(error) => Some(error),
             ImportErrorKind::Upgrade(error) => Some(error),
+            ImportErrorKind::Invalid(error) => Some(error),
             _ => None,
         }
     }

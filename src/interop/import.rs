@@ -409,8 +409,8 @@ fn read_header_line<R: Read>(
 
 fn note_lines<R: Read>(report: &mut ImportReport, lines: &Lines<R>) {
     report.lines = lines.number();
-    report.blank_lines = lines.blank_lines;
-    report.crlf_lines = lines.crlf_lines;
+    report.blank_lines = lines.blank;
+    report.crlf_lines = lines.crlf;
     report.byte_order_mark = lines.byte_order_mark;
     report.bytes_in = lines.bytes_in();
     report.bytes_decoded = lines.bytes_decoded();

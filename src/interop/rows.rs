@@ -143,7 +143,7 @@ impl<'a> Row<'a> {
 /// Appends the run as a row, without a line break.
 pub(super) fn write(run: &ChunkRun, out: &mut String) {
     let head = run.head();
-    let (tag, list) = match head.kind {
+    let (tag, key) = match head.kind {
         DeltaKind::Text => ("text-chunks", "texts"),
         DeltaKind::Reasoning => ("reasoning-chunks", "texts"),
         DeltaKind::ToolCall => ("tool-call-chunks", "args"),
@@ -175,7 +175,7 @@ pub(super) fn write(run: &ChunkRun, out: &mut String) {
             out.push('"');
         }
     }
-    let _ = write!(out, ",\"{list}\":[");
+    let _ = write!(out, ",\"{key}\":[");
     for (index, (_, body)) in run.deltas().enumerate() {
         out.push_str(if index > 0 { ",\"" } else { "\"" });
         out.push_str(body);

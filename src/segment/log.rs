@@ -16,6 +16,8 @@ const ATTEMPTS: usize = 5;
 pub(crate) struct Newest {
     pub(crate) header: JournalHeader,
     pub(crate) identity: Identity,
+    /// Where the last append starts: when it was written, everything before it was durable.
+    pub(crate) last_append: u64,
     /// Behind the last whole record.
     pub(crate) end: u64,
     /// Length of the file.
@@ -214,7 +216,7 @@ fn scan_newest(
 ) -> Result<LogEnd, BackendError> {
     scanner.limit = scanner.journal.length;
     let stop = headless.as_ref().map(|(name, _)| *name);
-    run(directory, &mut scanner, stop, true, &mut log, visit)?;
+    let last_append = run(directory, &mut scanner, stop, true, &mut log, visit)?;
     let (end, length) = (scanner.offset, scanner.journal.length);
     if let Some((name, torn)) = headless {
         check_start(directory, name, name, scanner.next_seq)?;
@@ -225,12 +227,12 @@ fn scan_newest(
     }
     let Journal { header, identity, .. } = scanner.journal;
     log.next_seq = scanner.next_seq;
-    log.newest = Some(Newest { header, identity, end, length });
+    log.newest = Some(Newest { header, identity, last_append, end, length });
     Ok(log)
 }
 
 /// Steps through the records up to the scanner's limit or the seq `stop`. With `open_end`, bytes that are no record end the log
-/// if no later append stands behind them.
+/// if no later append stands behind them. Returns where the last append starts.
 fn run(
     directory: &SessionDirectory,
     scanner: &mut Scanner,
@@ -238,8 +240,9 @@ fn run(
     open_end: bool,
     log: &mut LogEnd,
     visit: Visit<'_>,
-) -> Result<(), BackendError> {
+) -> Result<u64, BackendError> {
     let mut single = None;
+    let mut last_append = scanner.offset;
     while stop.is_none_or(|stop| scanner.next_seq < stop) {
         let start = (scanner.offset, scanner.next_seq);
         let record = match scanner.step(true) {
@@ -259,6 +262,9 @@ fn run(
                 return Err(directory.damage(DamageClass::Gap, &path, None, next, detail));
             }
             Content::Batch(prefix) => {
+                if record.header.is_first() {
+                    last_append = record.offset;
+                }
                 let whole = record.header.is_first() && record.header.is_last();
                 single = whole.then_some((record, prefix));
                 log.last_batch = prefix.batch;
@@ -274,5 +280,5 @@ fn run(
         let body = scanner.body(&record, &prefix).map_err(|fault| scanner.error(directory, fault))?;
         log.last_batch = Some(BatchMark { first_seq: prefix.first_seq, checksum: crc(&[&body]) });
     }
-    Ok(())
+    Ok(last_append)
 }

@@ -355,3 +355,102 @@ impl Window {
         Ok(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::backend::{ErrorKind, Expected};
+    use crate::event::{Batch, JsonText, NewEvent, SessionHeader, SessionId};
+    use crate::segment::files::{Files, SimulatedFiles};
+    use crate::segment::record::{HEADER_BYTES, KIND_BATCH};
+    use crate::segment::{CheckStatus, Engine, EngineOptions};
+
+    const JOURNAL: &str = "/store/sessions/s/00000000000000000000.log";
+
+    fn large(from: u64, to: u64) -> Batch {
+        let text = format!("\"{}\"", "0123456789".repeat(60_000));
+        let event = |seq| NewEvent::named("app/x", JsonText::parse(&text).unwrap()).at(seq, 0);
+        Batch::pack((from..to).map(event)).unwrap()
+    }
+
+    /// A session of one event and, behind it, one append of four records.
+    fn store() -> (SimulatedFiles, Engine, SessionId, Vec<(u64, bool)>) {
+        let files = SimulatedFiles::new(1);
+        let engine = EngineOptions::new().files(Arc::new(files.clone())).compress(false).open("/store").unwrap();
+        let id = SessionId::new("s").unwrap();
+        engine.append(&id, Some(&SessionHeader::new("s")), Expected::ABSENT, &large(0, 1)).unwrap();
+        engine.append(&id, None, Expected { epoch: 1, next_seq: 1 }, &large(1, 5)).unwrap();
+        engine.release(&id, 1).unwrap();
+        let directory =
+            SessionDirectory { files: Arc::new(files.clone()), path: "/store/sessions/s".into(), id: Some(id.clone()) };
+        let Opening::Sound(journal) = Journal::open(&directory, 0, 0).unwrap() else { panic!("no journal") };
+        let limit = journal.length;
+        let mut scanner = Scanner::new(journal, limit);
+        let mut records = Vec::new();
+        while let Some(record) = scanner.step(true).unwrap() {
+            records.push((record.offset, record.header.is_first()));
+        }
+        (files, engine, id, records)
+    }
+
+    fn change(files: &SimulatedFiles, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = files.contents(Path::new(JOURNAL)).unwrap();
+        change(&mut bytes);
+        files.overwrite(Path::new(JOURNAL), &bytes).unwrap();
+    }
+
+    #[test]
+    fn r1_an_append_of_which_only_later_records_reached_the_disk_is_torn() {
+        let (files, engine, id, records) = store();
+        assert_eq!(records.iter().map(|record| record.1).collect::<Vec<_>>(), [true, true, false, false, false]);
+        // A sector of the append's first record is lost; the others are whole.
+        let at = usize::try_from(records[1].0).unwrap() + 2000;
+        change(&files, |bytes| bytes[at..at + 512].fill(0));
+        let opened = engine.open_session(&id).unwrap();
+        assert_eq!((opened.head.next_seq, opened.torn.unwrap().offset), (1, records[1].0));
+        // Of the third: a prefix of the batch remains.
+        let (files, engine, id, records) = store();
+        let at = usize::try_from(records[3].0).unwrap();
+        change(&files, |bytes| bytes[at..at + HEADER_BYTES].fill(0));
+        assert_eq!(engine.open_session(&id).unwrap().head.next_seq, 3);
+    }
+
+    #[test]
+    fn r4_bytes_in_front_of_a_later_append_are_damage() {
+        let (files, engine, id, records) = store();
+        let at = usize::try_from(records[0].0).unwrap() + 2000;
+        change(&files, |bytes| bytes[at] ^= 1);
+        let error = engine.open_session(&id).unwrap_err();
+        let damage = error.damage.unwrap();
+        assert_eq!((damage.class, damage.offset, damage.intact_before), (DamageClass::Checksum, Some(records[0].0), 0));
+    }
+
+    #[test]
+    fn n2_an_unknown_kind_of_record_is_unsupported_and_not_damage() {
+        let (files, engine, id, records) = store();
+        let directory = SessionDirectory { files: Arc::new(files.clone()), path: "/store/sessions/s".into(), id: None };
+        let salt = {
+            let bytes = files.contents(Path::new(JOURNAL)).unwrap();
+            JournalHeader::decode(&bytes).unwrap().salt
+        };
+        let at = usize::try_from(records[0].0).unwrap();
+        for (place, value) in [(4, 9_u8), (5, 0x80 | 6), (6, 1)] {
+            let (files, engine, id) = (files.clone(), engine.clone(), id.clone());
+            let original = files.contents(Path::new(JOURNAL)).unwrap();
+            change(&files, |bytes| {
+                assert_eq!(bytes[at + 4], KIND_BATCH);
+                bytes[at + place] = value;
+                let fixed = bytes[at..at + 8].to_vec();
+                let checksum = crate::segment::bytes::crc(&[&salt.to_le_bytes(), &records[0].0.to_le_bytes(), &fixed]);
+                bytes[at + 8..at + 12].copy_from_slice(&checksum.to_le_bytes());
+            });
+            assert_eq!(engine.open_session(&id).unwrap_err().kind, ErrorKind::Unsupported);
+            assert_eq!(engine.verify(&id).status, CheckStatus::Unsupported);
+            files.overwrite(Path::new(JOURNAL), &original).unwrap();
+        }
+        assert!(directory.files.stat(Path::new(JOURNAL)).is_ok());
+    }
+}

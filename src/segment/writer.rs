@@ -176,7 +176,12 @@ impl Writer {
                 }
             }
         }
-        self.go_on_in_new_journal(batch)
+        let result = self.go_on_in_new_journal(batch);
+        if result.is_err() && self.active.doubtful {
+            // Nothing of the batch counts, so readers should not see it either; whether this works changes nothing.
+            let _ = self.active.file.truncate(self.active.end);
+        }
+        result
     }
 
     fn settle(&mut self, batch: &Batch, mark: BatchMark) {
