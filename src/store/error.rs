@@ -65,22 +65,26 @@ pub enum ForkError {
         /// Seq behind the source's last event.
         next_seq: u64,
     },
-    /// No turn of the source has ended.
-    #[error("session {source_id} cannot be forked at its last turn: none has ended yet")]
-    NoTurn {
-        /// The source.
-        source_id: SessionId,
-    },
     /// The boundary lies inside a turn: the child would begin with an orphan.
-    #[error("session {source_id} cannot be forked at seq {boundary}: turn {turn} is open there; fork where a turn has ended")]
+    #[error(
+        "session {source_id} cannot be forked at seq {boundary}: the turn that opened at seq {opened_at} is open there; {}",
+        where_to(*last_closed)
+    )]
     InsideTurn {
         /// The source.
         source_id: SessionId,
         /// The boundary.
         boundary: u64,
-        /// The turn that is open behind the boundary.
-        turn: u64,
+        /// Seq of the open turn's start.
+        opened_at: u64,
+        /// The last seq before that turn, if there is one.
+        last_closed: Option<u64>,
     },
+}
+
+fn where_to(last_closed: Option<u64>) -> String {
+    last_closed
+        .map_or_else(|| "fork where a turn has ended".to_owned(), |seq| format!("seq {seq} is the last before it"))
 }
 
 /// An error of a store operation.
@@ -140,9 +144,7 @@ impl StoreError {
             Self::Flush(error) => error.kind(),
             Self::Unwritten(errors) => errors.first().map_or(ErrorKind::Io, FlushError::kind),
             Self::Unsupported { .. } => ErrorKind::Unsupported,
-            Self::Fork(ForkError::SourceNotFound { .. } | ForkError::NoSuchEvent { .. } | ForkError::NoTurn { .. }) => {
-                ErrorKind::NotFound
-            }
+            Self::Fork(ForkError::SourceNotFound { .. } | ForkError::NoSuchEvent { .. }) => ErrorKind::NotFound,
             Self::Fork(ForkError::ChildExists { .. }) => ErrorKind::Exists,
             Self::Fork(ForkError::StaleHandle { .. }) => ErrorKind::LostOwnership,
             Self::Closed => ErrorKind::Poisoned,
