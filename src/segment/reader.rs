@@ -171,7 +171,14 @@ impl Reader {
             for item in items {
                 let most = limit.events.max(1).saturating_sub(events);
                 let upto = item.next_seq().min(item.first_seq().max(from).saturating_add(most));
-                let Some(part) = item.slice(from, upto) else { continue };
+                let Some(mut part) = item.slice(from, upto) else { continue };
+                let room = limit.bytes.saturating_sub(bytes);
+                if part.weight() > room {
+                    match part.beginning_within(room, page.items.is_empty()) {
+                        Some(beginning) => part = beginning,
+                        None => return Ok(self.full(page, &record)),
+                    }
+                }
                 let cut = part.next_seq() < item.next_seq();
                 events = events.saturating_add(part.next_seq().saturating_sub(part.first_seq()));
                 bytes = bytes.saturating_add(part.weight());
