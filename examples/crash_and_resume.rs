@@ -65,7 +65,7 @@ async fn parent(directory: &Path) -> Outcome {
         println!("  closer  {:>6}  {:<18} {data}", event.seq(), event.event_type());
     }
     println!("the model would now see {} messages:", session.messages().len());
-    for message in session.messages().iter() {
+    for message in &*session.messages() {
         let text: String = message.json().as_str().chars().take(110).collect();
         println!("  {text}");
     }

@@ -1,5 +1,12 @@
 //! Every backend of this crate keeps every law of the trait.
 #![cfg(feature = "store")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
 
 use std::cell::Cell;
 

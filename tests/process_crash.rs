@@ -1,5 +1,12 @@
 //! Real processes: a writer that is killed with SIGKILL at random moments, and two writers that meet.
 #![cfg(all(unix, feature = "store"))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sessionlog::backend::ErrorKind;
+use sessionlog::backend::{ErrorKind, ReadLimit};
 use sessionlog::event::chunk::AssistantChunk;
 use sessionlog::event::content::{ContentBlock, ModelSource};
 use sessionlog::event::control::{StepEnd, StepStart, ToolCall, TurnEnd, TurnStart};
@@ -15,7 +22,7 @@ use sessionlog::event::message::{AssistantMessage, ToolResult, UserMessage};
 use sessionlog::event::{Event, Placement, SessionHeader};
 use sessionlog::segment::{EngineOptions, SegmentBackend};
 use sessionlog::session::invariants::first_violation;
-use sessionlog::store::{LiveSession, Store};
+use sessionlog::store::{ListOptions, LiveSession, Store};
 
 const ID: &str = "crash";
 /// Names the store to a child; its absence makes the child's entry point a test that passes at once.
@@ -214,14 +221,14 @@ fn k3_a_second_writer_is_refused_with_the_first_ones_pid_and_gets_in_at_once_aft
     }
     block_on(async {
         let store = open(&directory);
-        let error = store.resume(ID).await.err().expect("a live writer holds the session");
+        let Err(error) = store.resume(ID).await else { panic!("a live writer holds the session") };
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
         assert!(error.to_string().contains(&pid.to_string()), "{error} names process {pid}");
 
         // Reading needs no lock: an inspection and a listing beside the writer, and a follower that sees it go on.
         let inspected = store.inspect(ID).await.unwrap();
         assert!(inspected.next_seq() > 0);
-        let listing = store.list(Default::default()).await.unwrap();
+        let listing = store.list(ListOptions::default()).await.unwrap();
         assert_eq!(listing.sessions.len(), 1);
         let (next, digest) = writer.report().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -229,7 +236,7 @@ fn k3_a_second_writer_is_refused_with_the_first_ones_pid_and_gets_in_at_once_aft
         let mut seen: Vec<Event> = Vec::new();
         while (seen.len() as u64) < next {
             assert!(Instant::now() < deadline, "a flushed event does not show");
-            let page = reader.next_page(Default::default()).unwrap();
+            let page = reader.next_page(ReadLimit::default()).unwrap();
             seen.extend(page.items.iter().flat_map(|item| item.events()));
         }
         seen.truncate(next as usize);

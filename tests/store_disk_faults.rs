@@ -1,6 +1,13 @@
 //! A live session over a failing disk: each of the first file operations fails in each way, once or for good. The error is
 //! typed, health shows it, and once the disk is well again nothing is lost and nothing is doubled.
 #![cfg(feature = "store")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
 
 use std::path::Path;
 use std::sync::Arc;

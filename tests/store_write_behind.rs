@@ -1,5 +1,12 @@
 //! The write-behind over a memory backend: windows, the shared barrier, bounds, failures, lost answers, ownership, closing.
 #![cfg(feature = "store")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +18,9 @@ use sessionlog::event::control::{TurnEnd, TurnStart};
 use sessionlog::event::message::UserMessage;
 use sessionlog::event::{Event, JsonText, NewEvent, Placement, SessionHeader, SessionId, Vocabulary};
 use sessionlog::session::{AppendError, Observer, Session, Veto};
-use sessionlog::store::{Checkpoint, ForkAt, ForkError, Health, LiveSession, Store, StoreError, StoreOptions};
+use sessionlog::store::{
+    Checkpoint, ForkAt, ForkError, Health, ListOptions, LiveSession, Store, StoreError, StoreOptions,
+};
 
 type Live = LiveSession<MemoryBackend>;
 
@@ -381,7 +390,7 @@ async fn listings_pages_and_deletion() {
         append(&session, number);
     }
     session.flush().await.unwrap();
-    let listing = store.list(Default::default()).await.unwrap();
+    let listing = store.list(ListOptions::default()).await.unwrap();
     assert_eq!((listing.sessions.len(), listing.errors.len()), (1, 0));
     let mut page = store.events("s", 10..=50).unwrap().limit_events(5);
     let mut seqs = Vec::new();

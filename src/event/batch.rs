@@ -309,7 +309,7 @@ mod tests {
             let mut new = NewEvent::named(event_type, JsonText::parse(data).unwrap());
             new.placement = placement;
             let seq = events.len() as u64;
-            let time = 1_700_000_000_000 - (seq as i64 * 37 % 11);
+            let time = 1_700_000_000_000 - (seq.cast_signed() * 37 % 11);
             events.push(new.at(seq, time));
         };
         add("turn/start", r#"{"turn":1}"#, None);

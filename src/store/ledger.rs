@@ -121,7 +121,7 @@ impl Ledger {
     }
 
     fn progressed(&self, state: &State) {
-        let health = self.health_of(state);
+        let health = Self::health_of(state);
         self.health.send_if_modified(|shown| {
             let changed = *shown != health;
             *shown = health;
@@ -130,7 +130,7 @@ impl Ledger {
         self.progress.send_replace(());
     }
 
-    fn health_of(&self, state: &State) -> Health {
+    fn health_of(state: &State) -> Health {
         match &state.failure {
             None => Health::Ok,
             Some(failure) => Health::Degraded {
@@ -144,10 +144,13 @@ impl Ledger {
     }
 
     fn error(&self, state: &State) -> FlushError {
-        let cause = state.failure.as_ref().map(|failure| Arc::clone(&failure.cause)).unwrap_or_else(|| {
-            let detail = "the session was closed before its last events were written";
-            Arc::new(BackendError::new(ErrorKind::Poisoned, detail).with_session(&self.id))
-        });
+        let cause = state.failure.as_ref().map_or_else(
+            || {
+                let detail = "the session was closed before its last events were written";
+                Arc::new(BackendError::new(ErrorKind::Poisoned, detail).with_session(&self.id))
+            },
+            |failure| Arc::clone(&failure.cause),
+        );
         FlushError { session: self.id.clone(), events: state.waiting_events(), bytes: state.waiting_bytes(), cause }
     }
 
@@ -303,7 +306,7 @@ impl Ledger {
 
     /// What persistence is like, with the numbers of this moment.
     pub(crate) fn health(&self) -> Health {
-        self.health_of(&self.lock())
+        Self::health_of(&self.lock())
     }
 
     /// A channel that shows health whenever an attempt changes it.

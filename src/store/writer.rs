@@ -214,10 +214,10 @@ impl<B: Backend> Served<B> {
 
     async fn give_back(&self) {
         let position = self.position.lock().await;
-        if position.expected != Expected::ABSENT {
-            if let Err(error) = self.backend.release(self.id(), position.expected.epoch).await {
-                tracing::warn!(session = %self.id(), "giving the session back failed: {error}");
-            }
+        if position.expected != Expected::ABSENT
+            && let Err(error) = self.backend.release(self.id(), position.expected.epoch).await
+        {
+            tracing::warn!(session = %self.id(), "giving the session back failed: {error}");
         }
         drop(position);
         self.session.dispose();
