@@ -94,10 +94,8 @@ impl Filling {
         let Some(mut part) = item.slice(from, upto) else { return false };
         let room = self.limit.bytes.saturating_sub(self.bytes);
         if part.weight() > room {
-            match part.beginning_within(room, self.page.items.is_empty()) {
-                Some(beginning) => part = beginning,
-                None => return true,
-            }
+            // One event may cross the limit, a run of them may not.
+            part = part.beginning_within(room, true).unwrap_or(part);
         }
         let cut = part.next_seq() < item.next_seq();
         self.events = self.events.saturating_add(part.next_seq().saturating_sub(part.first_seq()));
