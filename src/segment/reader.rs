@@ -174,10 +174,8 @@ impl Reader {
                 let Some(mut part) = item.slice(from, upto) else { continue };
                 let room = limit.bytes.saturating_sub(bytes);
                 if part.weight() > room {
-                    match part.beginning_within(room, page.items.is_empty()) {
-                        Some(beginning) => part = beginning,
-                        None => return Ok(self.full(page, &record)),
-                    }
+                    // One event may cross the limit, a run of them may not.
+                    part = part.beginning_within(room, true).unwrap_or(part);
                 }
                 let cut = part.next_seq() < item.next_seq();
                 events = events.saturating_add(part.next_seq().saturating_sub(part.first_seq()));
