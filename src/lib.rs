@@ -6,3 +6,5 @@ pub mod interop;
 pub mod sample;
 pub mod segment;
 pub mod session;
+#[cfg(feature = "store")]
+pub mod store;

@@ -1,6 +1,7 @@
 //! Errors of the store.
 
 use std::convert::Infallible;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::{BackendError, ErrorKind};
@@ -72,15 +73,22 @@ pub enum ForkError {
         source_id: SessionId,
     },
     /// The boundary lies inside a turn: the child would begin with an orphan.
-    #[error("session {source_id} cannot be forked at seq {boundary}: turn {turn} is open there; fork where a turn has ended")]
+    #[error("session {source_id} cannot be forked at seq {boundary}: the turn that began at seq {opened_at} is open there; \
+             fork {}at a turn's end", before(*last_closed))]
     InsideTurn {
         /// The source.
         source_id: SessionId,
         /// The boundary.
         boundary: u64,
-        /// The turn that is open behind the boundary.
-        turn: u64,
+        /// Seq of the turn's start.
+        opened_at: u64,
+        /// The last seq before that turn, if there is one.
+        last_closed: Option<u64>,
     },
+}
+
+fn before(last_closed: Option<u64>) -> String {
+    last_closed.map(|seq| format!("at seq {seq} or ")).unwrap_or_default()
 }
 
 /// An error of a store operation.
@@ -106,10 +114,12 @@ pub enum StoreError {
     #[error(transparent)]
     Fork(#[from] ForkError),
     /// A stored session cannot be reconstructed (V2); raw reading still works.
-    #[error("session {session}: {unknown}")]
+    #[error("session {session}{}: {unknown}", at(location.as_deref()))]
     Unsupported {
         /// The session.
         session: SessionId,
+        /// Where its log is.
+        location: Option<PathBuf>,
         /// The first event that this reader does not know.
         unknown: UnknownType,
     },
@@ -120,6 +130,10 @@ pub enum StoreError {
     /// to try again.
     #[error("{} sessions have events that are not durable; the first: {}", .0.len(), first(.0))]
     Unwritten(Vec<FlushError>),
+}
+
+fn at(location: Option<&Path>) -> String {
+    location.map(|path| format!(" in {}", path.display())).unwrap_or_default()
 }
 
 fn first(errors: &[FlushError]) -> String {
@@ -139,7 +153,8 @@ impl StoreError {
             Self::Backend(error) => error.kind,
             Self::Flush(error) => error.kind(),
             Self::Unwritten(errors) => errors.first().map_or(ErrorKind::Io, FlushError::kind),
-            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::Unsupported { .. }
+            | Self::Session(SessionError::Unsupported(_) | SessionError::NewerVersion { .. }) => ErrorKind::Unsupported,
             Self::Fork(ForkError::SourceNotFound { .. } | ForkError::NoSuchEvent { .. } | ForkError::NoTurn { .. }) => {
                 ErrorKind::NotFound
             }

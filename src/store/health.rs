@@ -43,7 +43,13 @@ impl Health {
             (this, Self::Ok) => this,
             (
                 Self::Degraded { since, cause, detail, events, bytes },
-                Self::Degraded { since: other_since, cause: other_cause, detail: other_detail, events: more, bytes: also },
+                Self::Degraded {
+                    since: other_since,
+                    cause: other_cause,
+                    detail: other_detail,
+                    events: more,
+                    bytes: also,
+                },
             ) => {
                 let this_first = since <= other_since;
                 Self::Degraded {
