@@ -60,7 +60,8 @@ async fn parent(directory: &Path) -> Outcome {
 
     let session = store.resume(ID).await?;
     println!("recovery: {}", session.recovery());
-    for event in &session.recovery().closers {
+    let closers = session.recovery().closed.map_or(0..0, |closed| closed.first_seq..closed.next_seq);
+    for event in session.events(closers) {
         let data: String = event.data().chars().take(110).collect();
         println!("  closer  {:>6}  {:<18} {data}", event.seq(), event.event_type());
     }

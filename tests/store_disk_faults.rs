@@ -31,10 +31,10 @@ fn open(files: &SimulatedFiles) -> Result<Store<SegmentBackend>, Box<dyn std::er
     let options = EngineOptions::new().files(Arc::new(files.clone())).rotate_at(1200).seed(3);
     let backend = SegmentBackend::with_options(Path::new("/store"), options)?;
     // Only flushes write: the window never ends by itself within a test.
-    Ok(Store::with_options(
-        backend,
-        StoreOptions::new().window(Duration::from_secs(3600)).vocabulary(Vocabulary::core().with_name("app/x")),
-    )?)
+    Ok(StoreOptions::new()
+        .window(Duration::from_secs(3600))
+        .vocabulary(Vocabulary::core().with_name("app/x"))
+        .open(backend)?)
 }
 
 fn append(session: &Live, number: u64) -> Event {

@@ -31,7 +31,7 @@ fn open(files: &SimulatedFiles) -> Store<SegmentBackend> {
     let options = EngineOptions::new().files(Arc::new(files.clone())).seed(5);
     let backend = SegmentBackend::with_options(Path::new("/store"), options).unwrap();
     let options = StoreOptions::new().clock(Arc::new(Still)).ids(Arc::new(CountingIds::new("m-")));
-    Store::with_options(backend, options).unwrap()
+    options.open(backend).unwrap()
 }
 
 /// Two turns, the second left open between a tool's call and its result; flushed in several records.
@@ -76,7 +76,7 @@ async fn r1_r2_a_journal_cut_at_any_byte_resumes_to_its_whole_records_and_their_
     let session = store.create(SessionHeader::new("s")).await.unwrap();
     let flushed = scripted(&session).await;
     let whole: Vec<Event> = session.events(..);
-    let journal = store.locate("s").unwrap().unwrap().join("00000000000000000000.log");
+    let journal = store.locate("s").unwrap().join("00000000000000000000.log");
     let length = files.contents(&journal).unwrap().len();
 
     let mut ends = std::collections::BTreeSet::new();
@@ -99,7 +99,7 @@ async fn r1_r2_a_journal_cut_at_any_byte_resumes_to_its_whole_records_and_their_
             Ok(resumed) => resumed,
             Err(error) => panic!("cut at {cut}: {error}"),
         };
-        let closers = resumed.recovery().closers.len() as u64;
+        let closers = resumed.recovery().closed.map_or(0, |closed| closed.next_seq - closed.first_seq);
         // Behind the closers stands the mark of the seed's end, unless there was no event at all.
         let kept = resumed.first_live_seq() - closers;
         assert_eq!(resumed.next_seq(), resumed.first_live_seq() + u64::from(kept > 0), "cut at {cut}");

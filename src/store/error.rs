@@ -1,6 +1,7 @@
 //! Errors of the store.
 
 use std::convert::Infallible;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::{BackendError, ErrorKind};
@@ -65,26 +66,29 @@ pub enum ForkError {
         /// Seq behind the source's last event.
         next_seq: u64,
     },
+    /// No turn of the source has ended.
+    #[error("session {source_id} cannot be forked at its last turn: none has ended yet")]
+    NoTurn {
+        /// The source.
+        source_id: SessionId,
+    },
     /// The boundary lies inside a turn: the child would begin with an orphan.
-    #[error(
-        "session {source_id} cannot be forked at seq {boundary}: the turn that opened at seq {opened_at} is open there; {}",
-        where_to(*last_closed)
-    )]
+    #[error("session {source_id} cannot be forked at seq {boundary}: the turn that began at seq {opened_at} is open there; \
+             fork {}at a turn's end", before(*last_closed))]
     InsideTurn {
         /// The source.
         source_id: SessionId,
         /// The boundary.
         boundary: u64,
-        /// Seq of the open turn's start.
+        /// Seq of the turn's start.
         opened_at: u64,
         /// The last seq before that turn, if there is one.
         last_closed: Option<u64>,
     },
 }
 
-fn where_to(last_closed: Option<u64>) -> String {
-    last_closed
-        .map_or_else(|| "fork where a turn has ended".to_owned(), |seq| format!("seq {seq} is the last before it"))
+fn before(last_closed: Option<u64>) -> String {
+    last_closed.map(|seq| format!("at seq {seq} or ")).unwrap_or_default()
 }
 
 /// An error of a store operation.
@@ -110,10 +114,12 @@ pub enum StoreError {
     #[error(transparent)]
     Fork(#[from] ForkError),
     /// A stored session cannot be reconstructed (V2); raw reading still works.
-    #[error("session {session}: {unknown}")]
+    #[error("session {session}{}: {unknown}", at(location.as_deref()))]
     Unsupported {
         /// The session.
         session: SessionId,
+        /// Where its log is.
+        location: Option<PathBuf>,
         /// The first event that this reader does not know.
         unknown: UnknownType,
     },
@@ -124,6 +130,10 @@ pub enum StoreError {
     /// to try again.
     #[error("{} sessions have events that are not durable; the first: {}", .0.len(), first(.0))]
     Unwritten(Vec<FlushError>),
+}
+
+fn at(location: Option<&Path>) -> String {
+    location.map(|path| format!(" in {}", path.display())).unwrap_or_default()
 }
 
 fn first(errors: &[FlushError]) -> String {
@@ -143,8 +153,11 @@ impl StoreError {
             Self::Backend(error) => error.kind,
             Self::Flush(error) => error.kind(),
             Self::Unwritten(errors) => errors.first().map_or(ErrorKind::Io, FlushError::kind),
-            Self::Unsupported { .. } => ErrorKind::Unsupported,
-            Self::Fork(ForkError::SourceNotFound { .. } | ForkError::NoSuchEvent { .. }) => ErrorKind::NotFound,
+            Self::Unsupported { .. }
+            | Self::Session(SessionError::Unsupported(_) | SessionError::NewerVersion { .. }) => ErrorKind::Unsupported,
+            Self::Fork(ForkError::SourceNotFound { .. } | ForkError::NoSuchEvent { .. } | ForkError::NoTurn { .. }) => {
+                ErrorKind::NotFound
+            }
             Self::Fork(ForkError::ChildExists { .. }) => ErrorKind::Exists,
             Self::Fork(ForkError::StaleHandle { .. }) => ErrorKind::LostOwnership,
             Self::Closed => ErrorKind::Poisoned,

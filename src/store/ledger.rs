@@ -73,6 +73,7 @@ pub(crate) enum Phase {
 }
 
 /// A stretch of the log about to be written.
+#[derive(Clone, Copy)]
 pub(crate) struct Cut {
     /// Seq behind its last event.
     pub(crate) to: u64,
@@ -121,7 +122,7 @@ impl Ledger {
     }
 
     fn progressed(&self, state: &State) {
-        let health = Self::health_of(state);
+        let health = state.health();
         self.health.send_if_modified(|shown| {
             let changed = *shown != health;
             *shown = health;
@@ -130,27 +131,13 @@ impl Ledger {
         self.progress.send_replace(());
     }
 
-    fn health_of(state: &State) -> Health {
-        match &state.failure {
-            None => Health::Ok,
-            Some(failure) => Health::Degraded {
-                since: failure.since,
-                cause: failure.cause.kind,
-                detail: failure.cause.to_string(),
-                events: state.waiting_events(),
-                bytes: state.waiting_bytes(),
-            },
-        }
-    }
-
     fn error(&self, state: &State) -> FlushError {
-        let cause = state.failure.as_ref().map_or_else(
-            || {
-                let detail = "the session was closed before its last events were written";
-                Arc::new(BackendError::new(ErrorKind::Poisoned, detail).with_session(&self.id))
-            },
-            |failure| Arc::clone(&failure.cause),
-        );
+        let cause = if let Some(failure) = &state.failure {
+            Arc::clone(&failure.cause)
+        } else {
+            let detail = "the session was closed before its last events were written";
+            Arc::new(BackendError::new(ErrorKind::Poisoned, detail).with_session(&self.id))
+        };
         FlushError { session: self.id.clone(), events: state.waiting_events(), bytes: state.waiting_bytes(), cause }
     }
 
@@ -292,6 +279,16 @@ impl Ledger {
         self.lock().phase
     }
 
+    /// The error of a wait that could not be waited for.
+    pub(crate) fn refused(&self, cause: BackendError) -> FlushError {
+        FlushError { cause: Arc::new(cause), ..self.error(&self.lock()) }
+    }
+
+    /// Whether a writer task serves the session.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.lock().attended
+    }
+
     /// Claims the writer's seat; `false` if it is taken.
     pub(crate) fn attend(&self) -> bool {
         !std::mem::replace(&mut self.lock().attended, true)
@@ -306,7 +303,7 @@ impl Ledger {
 
     /// What persistence is like, with the numbers of this moment.
     pub(crate) fn health(&self) -> Health {
-        Self::health_of(&self.lock())
+        self.lock().health()
     }
 
     /// A channel that shows health whenever an attempt changes it.
@@ -321,6 +318,19 @@ impl Ledger {
 }
 
 impl State {
+    fn health(&self) -> Health {
+        match &self.failure {
+            None => Health::Ok,
+            Some(failure) => Health::Degraded {
+                since: failure.since,
+                cause: failure.cause.kind,
+                detail: failure.cause.to_string(),
+                events: self.waiting_events(),
+                bytes: self.waiting_bytes(),
+            },
+        }
+    }
+
     fn waiting_events(&self) -> u64 {
         self.accepted.seq.saturating_sub(self.durable.seq)
     }

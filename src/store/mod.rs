@@ -1,93 +1,257 @@
-//! Live sessions over any [`Backend`]: write-behind, flush barrier, resume, inspect, fork, health. Needs tokio.
-//!
-//! An append goes into the session's log in memory and returns. The first event after idle starts a window
-//! ([`StoreOptions::window`], 200 ms); at its end everything pending is one batch, one write and one sync. [`LiveSession::flush`]
-//! does not wait for the window and returns when it is all durable. What cannot be written stays at the head, is retried with
-//! the next window or flush, and shows in [`Health`] until it is written.
+//! Live sessions over any [`Backend`]: write-behind with a fixed window, a shared flush barrier, health, resume, inspect, fork.
 //!
 //! ```
+//! use sessionlog::backend::memory::MemoryBackend;
+//! use sessionlog::event::control::{TurnEnd, TurnStart};
+//! use sessionlog::event::message::UserMessage;
+//! use sessionlog::event::{Placement, SessionHeader};
+//! use sessionlog::store::{ListOptions, Store};
+//!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use sessionlog::backend::memory::MemoryBackend;
-//! use sessionlog::event::control::TurnStart;
-//! use sessionlog::event::SessionHeader;
-//! use sessionlog::store::{Health, Store};
-//!
 //! let store = Store::open(MemoryBackend::new())?;
-//! let session = store.create(SessionHeader::new("s-1")).await?;
-//! session.append(TurnStart::new(1))?;
-//! session.flush().await?;
-//! assert_eq!(store.health(), Health::Ok);
+//! let session = store.create(SessionHeader::new("s-1").cwd("/srv/app")).await?; // nothing is stored yet
+//! session.append(TurnStart::new(1))?; // synchronous, never waits for I/O
+//! session.append_surface(UserMessage::text("fix the failing test"), Placement::append())?;
+//! session.append(TurnEnd::completed(1))?;
+//! session.flush().await?; // durable, or an error
 //! session.close().await?;
 //!
 //! let again = store.resume("s-1").await?;
-//! assert_eq!(again.recovery().closers.len(), 1); // the turn was left open
+//! println!("{}", again.recovery());
+//! assert_eq!(again.messages().len(), 1);
+//! assert_eq!(store.list(ListOptions::default()).await?.sessions.len(), 1);
+//! store.close().await?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Durability
+//!
+//! An event is durable once a flush that began after its append has returned `Ok`, or the window has passed and health is `Ok`.
+//! What could not be written waits in memory and stays visible in [`Store::health`]; it is tried again with the next event's window
+//! and with each flush. The queue is bounded: at the bound an append is refused, and nothing accepted is dropped.
+//!
+//! The store runs on tokio: its methods are awaited inside a runtime with time enabled, and each live session has one task there.
 
+pub mod checkpoint;
 mod error;
 mod fork;
 mod health;
+mod inspect;
 mod ledger;
 mod list;
 mod live;
-mod open;
+mod load;
 mod options;
 mod pages;
 mod recovery;
-mod writer;
+mod registry;
+mod resume;
+mod settle;
+mod write_behind;
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::ops::RangeBounds;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub use crate::session::ForkAt;
 pub use error::{FlushError, ForkError, StoreError};
 pub use fork::ForkSource;
 pub use health::Health;
+pub use inspect::Inspected;
 pub use list::{ListError, ListOptions, Listing};
-pub use live::{Checkpoint, LiveSession};
-pub use open::Inspection;
-pub use options::StoreOptions;
+pub use live::LiveSession;
+pub use options::{DEFAULT_QUEUE_BYTES, DEFAULT_WINDOW, StoreOptions};
 pub use pages::EventPages;
-pub use recovery::Recovery;
+pub use recovery::{ClosedTurn, Recovery};
 
 use crate::backend::{Backend, BackendError, ErrorKind, Expected, Holder, Revision};
 use crate::event::{SessionHeader, SessionId};
-use crate::session::Seed;
-use writer::Served;
+use crate::session::{Session, Sink};
+use inspect::Seen;
+use ledger::Ledger;
+use registry::{Refusal, Registry, Reservation};
+use write_behind::Writer;
 
-/// Entries that one page of a listing asks the backend for.
-const LIST_PAGE: usize = 1000;
-
-/// Sessions over a backend. A cheap handle: clone it wherever sessions are opened.
+/// Live sessions over a backend. A cheap handle: clones are the same store.
+///
+/// [`Store::close`] it when done; see [`LiveSession`] for what happens otherwise.
 pub struct Store<B: Backend> {
     shared: Arc<Shared<B>>,
 }
 
 struct Shared<B: Backend> {
-    backend: B,
+    backend: Arc<B>,
     options: StoreOptions,
-    /// Sessions that are not given back yet.
-    live: Mutex<HashMap<SessionId, Arc<Served<B>>>>,
-    /// Sessions that a task is just opening.
-    opening: Mutex<HashSet<SessionId>>,
-    kept: Mutex<Vec<open::Kept>>,
-    closed: std::sync::atomic::AtomicBool,
+    registry: Arc<Registry<B>>,
+    seen: Seen,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl<B: Backend> Store<B> {
+    /// Opens a store over `backend` with the default options. Reads and writes nothing.
+    ///
+    /// # Errors
+    /// As [`StoreOptions::open`].
+    pub fn open(backend: B) -> Result<Self, StoreError> {
+        StoreOptions::default().open(backend)
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "options to come may not fit the backend")]
+    pub(crate) fn with_options(backend: B, options: StoreOptions) -> Result<Self, StoreError> {
+        let (backend, registry) = (Arc::new(backend), Arc::new(Registry::new()));
+        Ok(Self { shared: Arc::new(Shared { backend, options, registry, seen: Seen::default() }) })
+    }
+
+    /// Makes a new session. Nothing is stored before its first events are: then header and events appear together.
+    ///
+    /// # Errors
+    /// `Exists` when a session of this id is stored; `Busy` when one is live here; [`StoreError::Session`] for a header that a new
+    /// session may not have, and for an observer's veto. Nothing is left behind then.
+    pub async fn create(&self, header: SessionHeader) -> Result<LiveSession<B>, StoreError> {
+        let id = header.session_id()?;
+        let reservation = self.reserve(&id).await?;
+        match self.shared.backend.head(&id).await {
+            Ok(_) => return Err(BackendError::exists(&id).into()),
+            Err(error) if error.kind == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.create_reserved(header, reservation)
+    }
+
+    fn create_reserved(
+        &self,
+        header: SessionHeader,
+        reservation: Reservation<B>,
+    ) -> Result<LiveSession<B>, StoreError> {
+        let id = header.session_id()?;
+        let ledger = self.ledger(&id, 0);
+        let session = Session::create(header, self.shared.options.session(self.sink(&ledger)))?;
+        self.go_live(session, ledger, Expected::ABSENT, reservation, Recovery::default())
+    }
+
+    /// An account for a session of which the events before `durable` are stored.
+    fn ledger(&self, id: &SessionId, durable: u64) -> Arc<Ledger> {
+        let options = &self.shared.options;
+        let clock = Arc::clone(&options.clock);
+        Arc::new(Ledger::new(id.clone(), durable, options.window, options.queue_bytes, clock))
+    }
+
+    fn sink(&self, ledger: &Arc<Ledger>) -> Option<Arc<dyn Sink>> {
+        self.shared.options.persistence.then(|| Arc::clone(ledger) as Arc<dyn Sink>)
+    }
+
+    /// Puts a session and its writer to work.
+    fn go_live(
+        &self,
+        session: Session,
+        ledger: Arc<Ledger>,
+        expected: Expected,
+        reservation: Reservation<B>,
+        recovery: Recovery,
+    ) -> Result<LiveSession<B>, StoreError> {
+        let registry = &self.shared.registry;
+        let writer = self.shared.options.persistence.then(|| {
+            let backend = Arc::clone(&self.shared.backend);
+            Arc::new(Writer::new(backend, session.clone(), ledger, Arc::downgrade(registry), expected))
+        });
+        if let Err(error) = reservation.fill(writer.clone()) {
+            session.dispose();
+            return Err(error);
+        }
+        if let Some(writer) = &writer {
+            writer.start();
+        }
+        Ok(LiveSession::new(session, writer, registry, recovery))
+    }
+
+    /// Reserves an id; waits for a session of that id that is being given back here.
+    async fn reserve(&self, id: &SessionId) -> Result<Reservation<B>, StoreError> {
+        loop {
+            match self.shared.registry.reserve(id) {
+                Ok(reservation) => return Ok(reservation),
+                Err(Refusal::Closed) => return Err(StoreError::Closed),
+                Err(Refusal::Live(writer)) if writer.ledger().phase() > ledger::Phase::Open => {
+                    live::close(&writer).await?;
+                    // Given back by now, or left behind by a runtime that went down between the last write and that.
+                    self.shared.registry.forget(id, writer.ledger());
+                }
+                Err(Refusal::Live(_) | Refusal::Opening) => return Err(busy_here(id).into()),
+            }
+        }
+    }
+
+    /// What persistence is like: the worst of all live sessions, with waiting events and bytes added up.
+    pub fn health(&self) -> Health {
+        if !self.shared.options.persistence {
+            return Health::Off;
+        }
+        let writers = self.shared.registry.writers();
+        writers.iter().fold(Health::Ok, |worst, writer| worst.and(writer.ledger().health()))
+    }
+
+    /// Closes every live session as [`LiveSession::close`] does, and refuses to open more. Reading goes on to work.
+    ///
+    /// # Errors
+    /// [`StoreError::Unwritten`] naming each session with events that are not durable. They are kept: close again to try again.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.shared.registry.close();
+        let writers = self.shared.registry.writers();
+        for writer in &writers {
+            writer.session().dispose();
+            // All writers start now; the waits below run side by side.
+            writer.ledger().advance(ledger::Phase::Closing);
+            writer.start();
+        }
+        let mut unwritten = Vec::new();
+        for writer in &writers {
+            unwritten.extend(live::close(writer).await.err());
+        }
+        if unwritten.is_empty() { Ok(()) } else { Err(StoreError::Unwritten(unwritten)) }
+    }
+
+    /// Removes a stored session and all its events.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` while it is live here or has a writer elsewhere.
+    pub async fn delete(&self, id: impl TryInto<SessionId, Error: Into<StoreError>>) -> Result<(), StoreError> {
+        let id = named(id)?;
+        if !self.shared.options.persistence {
+            let detail = "the store was opened with persistence off; nothing is deleted";
+            return Err(BackendError::new(ErrorKind::Invalid, detail).with_session(&id).into());
+        }
+        let _reservation = self.reserve(&id).await?;
+        self.shared.seen.take(&id);
+        Ok(self.shared.backend.delete(&id).await?)
+    }
+
+    /// A token that changes with every change of the stored log.
+    ///
+    /// # Errors
+    /// As [`Backend::revision`].
+    pub async fn revision(&self, id: impl TryInto<SessionId, Error: Into<StoreError>>) -> Result<Revision, StoreError> {
+        Ok(self.shared.backend.revision(&named(id)?).await?)
+    }
+
+    /// Where the session's log is, if it has a path.
+    pub fn locate(&self, id: impl TryInto<SessionId>) -> Option<PathBuf> {
+        self.shared.backend.locate(&id.try_into().ok()?)
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.shared.backend
+    }
 }
 
-/// The error for a session that this very process has open.
-fn busy(id: &SessionId) -> BackendError {
-    let holder = Holder { pid: Some(std::process::id()), host: None, since: None };
-    let detail =
-        format!("the session is open for writing in this process ({holder}); use that handle, or close it first");
+/// The id that a caller names.
+fn named(id: impl TryInto<SessionId, Error: Into<StoreError>>) -> Result<SessionId, StoreError> {
+    id.try_into().map_err(Into::into)
+}
+
+fn busy_here(id: &SessionId) -> BackendError {
+    let holder = Holder { pid: Some(std::process::id()), ..Holder::default() };
+    let detail = format!("is open for writing in this very process ({holder}); use that handle or close it");
     let mut error = BackendError::new(ErrorKind::Busy, detail).with_session(id);
     error.holder = Some(holder);
     error
@@ -101,215 +265,9 @@ impl<B: Backend> Clone for Store<B> {
 
 impl<B: Backend> fmt::Debug for Store<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("live", &locked(&self.shared.live).len()).finish_non_exhaustive()
-    }
-}
-
-impl<B: Backend> Shared<B> {
-    fn served(&self, id: &SessionId) -> Option<Arc<Served<B>>> {
-        locked(&self.live).get(id).cloned()
-    }
-
-    /// Takes a session off the books, unless another one of its id took its place.
-    fn forget(&self, id: &SessionId, served: &Arc<Served<B>>) {
-        let mut live = locked(&self.live);
-        if live.get(id).is_some_and(|known| Arc::ptr_eq(known, served)) {
-            live.remove(id);
-        }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<open::Kept>> {
-        locked(&self.kept)
-    }
-
-    fn begin_opening(&self, id: &SessionId) -> Option<Opening<'_, B>> {
-        let began = locked(&self.opening).insert(id.clone());
-        began.then(|| Opening { shared: self, id: id.clone() })
-    }
-}
-
-/// The right to open a session; given back when dropped.
-struct Opening<'a, B: Backend> {
-    shared: &'a Shared<B>,
-    id: SessionId,
-}
-
-impl<B: Backend> Drop for Opening<'_, B> {
-    fn drop(&mut self) {
-        locked(&self.shared.opening).remove(&self.id);
-    }
-}
-
-impl<B: Backend + Clone> Store<B> {
-    /// A store over `backend` with the default options.
-    ///
-    /// # Errors
-    /// None at present; a signature that can grow.
-    pub fn open(backend: B) -> Result<Self, StoreError> {
-        Self::with_options(backend, StoreOptions::default())
-    }
-
-    /// A store over `backend`.
-    ///
-    /// # Errors
-    /// As [`Store::open`].
-    pub fn with_options(backend: B, options: StoreOptions) -> Result<Self, StoreError> {
-        let shared = Shared {
-            backend,
-            options,
-            live: Mutex::default(),
-            opening: Mutex::default(),
-            kept: Mutex::default(),
-            closed: std::sync::atomic::AtomicBool::new(false),
-        };
-        Ok(Self { shared: Arc::new(shared) })
-    }
-
-    /// The backend underneath.
-    pub fn backend(&self) -> &B {
-        &self.shared.backend
-    }
-
-    fn check_open(&self) -> Result<(), StoreError> {
-        if self.shared.closed.load(std::sync::atomic::Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(()) }
-    }
-
-    async fn exists(&self, id: &SessionId) -> Result<bool, StoreError> {
-        match self.shared.backend.head(id).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Makes a new live session. Nothing is stored before its first event is: then header and events appear together.
-    ///
-    /// # Errors
-    /// `Exists` for an id that is taken (also found out at the first write, if another process is quicker), a header that a new
-    /// session may not have, an observer's veto.
-    pub async fn create(&self, header: SessionHeader) -> Result<LiveSession<B>, StoreError> {
-        self.check_open()?;
-        header.check_new()?;
-        let id = header.session_id()?;
-        let _opening = self.claim(&id).await?;
-        if self.shared.options.persistence && self.exists(&id).await? {
-            return Err(BackendError::exists(&id).into());
-        }
-        self.go_live(header, Seed::default(), Expected::ABSENT, Recovery::default())
-    }
-
-    /// Puts a session on the books and starts its write-behind where a runtime is at hand.
-    fn register(&self, id: &SessionId, served: &Arc<Served<B>>) {
-        locked(&self.shared.live).insert(id.clone(), Arc::clone(served));
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (served, id, store) = (Arc::clone(served), id.clone(), Arc::downgrade(&self.shared));
-            runtime.spawn(async move {
-                served.serve().await;
-                if let Some(store) = store.upgrade() {
-                    store.forget(&id, &served);
-                }
-            });
-        }
-    }
-
-    /// Streams a stored session's events of a range of seqs; set limits on what it returns. Reads only what is durable.
-    ///
-    /// # Errors
-    /// An id that cannot be one. Everything else comes with [`EventPages::next`].
-    pub fn events(&self, id: impl AsRef<str>, range: impl RangeBounds<u64>) -> Result<EventPages<B>, StoreError> {
-        let id = SessionId::new(id)?;
-        Ok(EventPages::new(self.shared.backend.clone(), id, &range))
-    }
-
-    /// Lists stored sessions, and beside them one error for each that cannot be read. Cost: one header a session.
-    ///
-    /// # Errors
-    /// Only when the listing as a whole is impossible.
-    pub async fn list(&self, options: ListOptions) -> Result<Listing, StoreError> {
-        self.check_open()?;
-        let mut left = options.limit.unwrap_or(usize::MAX);
-        let mut listing = Listing::default();
-        let mut after: Option<String> = None;
-        while left > 0 {
-            let page = self.shared.backend.list(after.as_deref(), left.min(LIST_PAGE)).await?;
-            left = left.saturating_sub(page.entries.len());
-            for entry in page.entries {
-                match entry.header {
-                    Ok(header) => listing.sessions.push(header),
-                    Err(error) => listing.errors.push(ListError { name: entry.name, error }),
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        Ok(listing)
-    }
-
-    /// Removes a stored session and all its events.
-    ///
-    /// # Errors
-    /// `NotFound`; `Busy` while it is open here or elsewhere.
-    pub async fn delete(&self, id: impl AsRef<str>) -> Result<(), StoreError> {
-        let id = SessionId::new(id)?;
-        self.check_open()?;
-        let _opening = self.claim(&id).await?;
-        self.shared.kept().clear();
-        Ok(self.shared.backend.delete(&id).await?)
-    }
-
-    /// The revision token of a stored session: changes with every change of its log.
-    ///
-    /// # Errors
-    /// `NotFound`, the backend's own.
-    pub async fn revision(&self, id: impl AsRef<str>) -> Result<Revision, StoreError> {
-        Ok(self.shared.backend.revision(&SessionId::new(id)?).await?)
-    }
-
-    /// Where a person finds a session's log, if it is anywhere.
-    ///
-    /// # Errors
-    /// An id that cannot be one.
-    pub fn locate(&self, id: impl AsRef<str>) -> Result<Option<PathBuf>, StoreError> {
-        Ok(self.shared.backend.locate(&SessionId::new(id)?))
-    }
-
-    /// The worst health of all live sessions, with what waits added up.
-    pub fn health(&self) -> Health {
-        if !self.shared.options.persistence {
-            return Health::Off;
-        }
-        let live: Vec<_> = locked(&self.shared.live).values().cloned().collect();
-        live.iter().fold(Health::Ok, |worst, served| worst.and(served.ledger.health()))
-    }
-
-    /// Drains every live session and gives it back; nothing can be opened through this store afterwards.
-    ///
-    /// # Errors
-    /// [`StoreError::Unwritten`] naming each session with events that are not durable. Those are kept; close again to try again.
-    pub async fn close(&self) -> Result<(), StoreError> {
-        self.shared.closed.store(true, std::sync::atomic::Ordering::Release);
-        let live: Vec<_> =
-            locked(&self.shared.live).iter().map(|(id, served)| (id.clone(), Arc::clone(served))).collect();
-        let mut unwritten = Vec::new();
-        for (id, served) in live {
-            match live::close(&served).await {
-                Ok(()) => self.shared.forget(&id, &served),
-                Err(error) => unwritten.push(error),
-            }
-        }
-        if unwritten.is_empty() { Ok(()) } else { Err(StoreError::Unwritten(unwritten)) }
-    }
-}
-
-impl<B: Backend> Drop for Shared<B> {
-    fn drop(&mut self) {
-        for (id, served) in locked(&self.live).iter() {
-            let events = served.ledger.waiting_events();
-            if events > 0 {
-                tracing::warn!(session = %id, events, "the store is dropped with unwritten events of a session");
-            }
-        }
+        f.debug_struct("Store")
+            .field("options", &self.shared.options)
+            .field("health", &self.health())
+            .finish_non_exhaustive()
     }
 }

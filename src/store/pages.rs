@@ -1,99 +1,115 @@
-//! Reading a stored session's events on demand, streaming and bounded.
+//! Reading stored events on demand, in bounded memory.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
-use std::vec::IntoIter;
+use std::sync::Arc;
 
 use super::error::StoreError;
+use super::{Store, named};
 use crate::backend::{Backend, ReadLimit};
 use crate::event::{Event, Item, SessionId};
 
-/// A stretch of a stored log, handed out event by event. Holds one page of the backend at a time, whatever the log's length.
-#[derive(Debug)]
-pub struct EventPages<B> {
-    backend: B,
-    id: SessionId,
-    /// Seq to read next; `None` at the end.
-    next: Option<u64>,
+/// Stored events of one session, read page by page as they are asked for.
+pub struct EventPages<B: Backend> {
+    backend: Arc<B>,
+    id: Result<SessionId, Option<StoreError>>,
+    limit: ReadLimit,
+    /// Seq to read on from; `None` at the end.
+    at: Option<u64>,
     end: u64,
-    position: u64,
-    events_left: u64,
-    bytes_left: usize,
-    items: IntoIter<Item>,
-    events: IntoIter<Event>,
+    /// What is left of the last page.
+    items: VecDeque<Item>,
+    /// The events of the item in hand, the next one last.
+    events: Vec<Event>,
 }
 
-impl<B: Backend> EventPages<B> {
-    pub(crate) fn new(backend: B, id: SessionId, range: &impl RangeBounds<u64>) -> Self {
+impl<B: Backend> Store<B> {
+    /// The stored events with seqs in `range`, in order; events that are not durable yet are not among them. Reads nothing before
+    /// the first call of [`EventPages::next`], which also reports a bad id.
+    pub fn events(
+        &self,
+        id: impl TryInto<SessionId, Error: Into<StoreError>>,
+        range: impl RangeBounds<u64>,
+    ) -> EventPages<B> {
         let from = match range.start_bound() {
-            Bound::Included(from) => *from,
-            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Included(&from) => from,
+            Bound::Excluded(&from) => from.saturating_add(1),
             Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(last) => last.saturating_add(1),
-            Bound::Excluded(end) => *end,
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
             Bound::Unbounded => u64::MAX,
         };
-        Self {
-            backend,
-            id,
-            next: Some(from),
+        EventPages {
+            backend: Arc::clone(&self.shared.backend),
+            id: named(id).map_err(Some),
+            limit: ReadLimit::default(),
+            at: Some(from),
             end,
-            position: from,
-            events_left: u64::MAX,
-            bytes_left: usize::MAX,
-            items: Vec::new().into_iter(),
-            events: Vec::new().into_iter(),
+            items: VecDeque::new(),
+            events: Vec::new(),
         }
     }
+}
 
-    /// Ends the stretch after this many events.
-    pub fn limit_events(mut self, events: u64) -> Self {
-        self.events_left = events;
-        self
-    }
-
-    /// Ends the stretch once events of this many bytes were handed out; at least one is.
+impl<B: Backend> EventPages<B> {
+    /// About how many bytes to hold at once; 4 MiB by default.
     pub fn limit_bytes(mut self, bytes: usize) -> Self {
-        self.bytes_left = bytes;
+        self.limit.bytes = bytes;
         self
     }
 
-    /// The next event; `None` at the end of the range, of the durable log, or at a limit.
+    /// Most events to hold at once, counted unpacked; 65,536 by default.
+    pub fn limit_events(mut self, events: u64) -> Self {
+        self.limit.events = events.max(1);
+        self
+    }
+
+    /// The next event; `None` at the range's or the log's end. After an error, asking again tries again.
     ///
     /// # Errors
-    /// `NotFound`, damage with its place (events before it have been handed out), I/O.
+    /// As [`Backend::read`].
     pub async fn next(&mut self) -> Result<Option<Event>, StoreError> {
         loop {
-            if self.events_left == 0 || self.bytes_left == 0 {
-                return Ok(None);
-            }
-            if let Some(event) = self.events.next() {
-                if event.seq() >= self.end {
-                    self.next = None;
-                    return Ok(None);
-                }
-                self.position = event.seq() + 1;
-                self.events_left -= 1;
-                self.bytes_left = self.bytes_left.saturating_sub(event.weight());
+            if let Some(event) = self.events.pop() {
                 return Ok(Some(event));
             }
-            if let Some(item) = self.items.next() {
-                self.events = item.events().collect::<Vec<_>>().into_iter();
-                continue;
+            match self.next_item().await? {
+                Some(item) => {
+                    self.events = item.events().collect();
+                    self.events.reverse();
+                }
+                None => return Ok(None),
             }
-            let Some(from) = self.next.filter(|from| *from < self.end) else { return Ok(None) };
-            let wanted = self.end.saturating_sub(from).min(self.events_left);
-            let default = ReadLimit::default();
-            let limit = ReadLimit { events: wanted.min(default.events), bytes: self.bytes_left.min(default.bytes) };
-            let page = self.backend.read(&self.id, from, limit).await?;
-            self.next = page.next;
-            self.items = page.items.into_iter();
         }
     }
 
-    /// Seq behind the last event handed out: where to go on.
-    pub fn position(&self) -> u64 {
-        self.position
+    /// The next event or packed run of events: the cheap form of [`EventPages::next`]. Do not mix the two within a run.
+    ///
+    /// # Errors
+    /// As [`EventPages::next`].
+    pub async fn next_item(&mut self) -> Result<Option<Item>, StoreError> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Ok(Some(item));
+            }
+            let Some(at) = self.at.filter(|at| *at < self.end) else { return Ok(None) };
+            let id = match &mut self.id {
+                Ok(id) => &*id,
+                Err(error) => return error.take().map_or(Ok(None), Err),
+            };
+            let events = self.limit.events.min(self.end - at);
+            let page = self.backend.read(id, at, ReadLimit { events, ..self.limit }).await?;
+            self.items.extend(page.items.into_iter().filter_map(|item| item.slice(at, self.end)));
+            self.at = page.next;
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for EventPages<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventPages").field("id", &self.id).field("at", &self.at).finish_non_exhaustive()
     }
 }
