@@ -17,6 +17,7 @@ use super::random::Random;
 use super::reader::Reader;
 use super::recovery;
 use super::seal::{self, SealOptions, Sealed};
+use super::sealed::shared::SharedPrefix;
 use super::sealer::{Job, Sealer, SealingFailure};
 use super::store_file::{self, StoreId};
 use super::tree;
@@ -386,7 +387,7 @@ impl Engine {
         if self.0.site.files.stat(&target).is_ok() {
             return Err(self.occupied(id));
         }
-        let mut builder = Builder::begin(&self.0.site, id, header).map_err(failed)?;
+        let mut builder = Builder::begin(&self.0.site, id, header, None).map_err(failed)?;
         if let Err(error) = builder.add(batch) {
             builder.abandon();
             return Err(failed(error));
@@ -535,8 +536,10 @@ impl Engine {
         self.revision_of(log::newest_position(&directory)?)
     }
 
-    /// Copies `source` up to and including `boundary` to a new session; see [`Backend::fork`](crate::backend::Backend::fork).
-    /// Holds one page at a time.
+    /// Makes a session of `source` up to and including `boundary`; see [`Backend::fork`](crate::backend::Backend::fork). Sealed
+    /// segments before the boundary are shared between the two, as links to the same files; what is behind them is copied. The
+    /// source does not change, and either may be deleted. Cost follows what is copied, one segment or journal at most beyond the
+    /// journals before the boundary; holds one page at a time.
     ///
     /// # Errors
     /// `NotFound` for the source or the boundary, `Exists` for the child, `Invalid` for its header, damage of the source, I/O.
@@ -544,8 +547,10 @@ impl Engine {
         let missing = || BackendError::missing_event(source, boundary);
         let end = boundary.checked_add(1).ok_or_else(missing)?;
         let mut reader = self.reader(source)?;
-        let mut copied = 0;
-        self.create_whole(child, || {
+        let prefix = SharedPrefix::of(reader.session(), end)?;
+        let mut copied = prefix.next_seq;
+        reader.seek(copied);
+        self.create_behind(child, Some(&prefix), || {
             if copied >= end {
                 return Ok(None);
             }
@@ -566,13 +571,22 @@ impl Engine {
     pub fn create_whole<E: From<BackendError>>(
         &self,
         header: &SessionHeader,
+        next: impl FnMut() -> Result<Option<Batch>, E>,
+    ) -> Result<Head, E> {
+        self.create_behind(header, None, next)
+    }
+
+    fn create_behind<E: From<BackendError>>(
+        &self,
+        header: &SessionHeader,
+        prefix: Option<&SharedPrefix>,
         mut next: impl FnMut() -> Result<Option<Batch>, E>,
     ) -> Result<Head, E> {
         let id = header.session_id().map_err(BackendError::header)?;
         let target = self.locate(&id);
         // The first batch comes before anything is made, so that a source that refuses at once leaves no store behind.
         let mut batch = next()?;
-        let mut builder = self.begin(&id, header, &target)?;
+        let mut builder = self.begin(&id, header, &target, prefix)?;
         let filled = loop {
             let Some(full) = batch else { break Ok(()) };
             if let Err(error) = add_in_order(&mut builder, &full) {
@@ -599,14 +613,20 @@ impl Engine {
     }
 
     /// Begins a session that nothing stands in the place of.
-    fn begin(&self, id: &SessionId, header: &SessionHeader, target: &Path) -> Result<Builder, BackendError> {
+    fn begin(
+        &self,
+        id: &SessionId,
+        header: &SessionHeader,
+        target: &Path,
+        prefix: Option<&SharedPrefix>,
+    ) -> Result<Builder, BackendError> {
         check_header(id, header)?;
         self.make_store()?;
         self.take_back_stuck(id)?;
         if self.0.site.files.stat(target).is_ok() {
             return Err(BackendError::exists(id));
         }
-        Builder::begin(&self.0.site, id, header)
+        Builder::begin(&self.0.site, id, header, prefix)
     }
 
     /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which

@@ -84,6 +84,12 @@ pub trait Files: fmt::Debug + Send + Sync + 'static {
     /// directory with entries. Durable after [`Files::sync_directory`]; until then a crash may undo it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// Gives a file a second name, which nothing has yet. The file lasts until its last name is removed. Durable after
+    /// [`Files::sync_directory`]. A file system without links answers with an error, as this default does; callers copy then.
+    fn link(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Removes a name that is not a directory's.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 

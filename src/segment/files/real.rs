@@ -73,6 +73,10 @@ impl Files for RealFiles {
         uninterrupted(|| fs::rename(from, to))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        uninterrupted(|| fs::hard_link(from, to))
+    }
+
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         uninterrupted(|| fs::remove_file(path))
     }

@@ -18,6 +18,7 @@ pub enum Operation {
     Open,
     CreateDirectory,
     Rename,
+    Link,
     RemoveFile,
     RemoveDirectory,
     ReadDirectory,
@@ -441,6 +442,20 @@ impl Files for SimulatedFiles {
         }
         state.change_names(old_parent, Naming::Remove(old))?;
         state.change_names(new_parent, Naming::Set(new, number))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call(Operation::Link)?;
+        let number = state.number_of(from)?;
+        if !matches!(state.inodes.get(&number), Some(Inode::File(_))) {
+            return Err(errno(libc::EPERM));
+        }
+        if state.number_of(to).is_ok() {
+            return Err(errno(libc::EEXIST));
+        }
+        let (parent, name) = state.place(to)?;
+        state.change_names(parent, Naming::Set(name, number))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {

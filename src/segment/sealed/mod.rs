@@ -5,3 +5,4 @@ pub(crate) mod chain;
 pub(crate) mod file;
 pub(crate) mod footer;
 pub(crate) mod segment;
+pub(crate) mod shared;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::file::{SealedFault, read_block, read_conversation, read_footer};
 use super::footer::{BlockEntry, Footer, MAGIC};
+use super::shared;
 use crate::backend::{BackendError, DamageClass};
 use crate::event::{Event, Item};
 use crate::segment::directory::{SessionDirectory, identity};
@@ -62,7 +63,8 @@ pub(crate) fn open_header(
             return Err(directory.unsupported(&path, Some(8), intact_before, &what));
         }
     };
-    if header.session != identity(directory.id.as_ref()) {
+    let own = header.session == identity(directory.id.as_ref());
+    if !own && !shared::is_listed(directory, &header, intact_before)? {
         return damage(DamageClass::IdentityMismatch, "this segment belongs to another session");
     }
     if header.first_seq != name {
