@@ -1,6 +1,8 @@
 //! What the engine costs: appending in memory, a durable flush beside the same bytes written and synced by hand, importing, and
 //! loading. `cargo bench` prints each beside its yardstick, measured in the same run.
 
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark ends when its world is not as it should be")]
+
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;

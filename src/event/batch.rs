@@ -64,6 +64,19 @@ impl Item {
         }
     }
 
+    /// As much of the beginning as weighs no more than `room` bytes once unpacked; one event at least if it `must` give
+    /// something.
+    pub(crate) fn beginning_within(&self, room: usize, must: bool) -> Option<Item> {
+        let mut left = room;
+        let fit = self.events().take_while(|event| {
+            let fits = event.weight() <= left;
+            left = left.saturating_sub(event.weight());
+            fits
+        });
+        let count = (fit.count() as u64).max(u64::from(must));
+        self.slice(self.first_seq(), self.first_seq() + count)
+    }
+
     /// Appends the record form; see `format-spec`.
     fn encode(&self, out: &mut Vec<u8>, time_base: i64) {
         match self {
@@ -321,7 +334,7 @@ mod tests {
             let mut new = NewEvent::named(event_type, JsonText::parse(data).unwrap());
             new.placement = placement;
             let seq = events.len() as u64;
-            let time = 1_700_000_000_000 - (seq as i64 * 37 % 11);
+            let time = 1_700_000_000_000 - (seq.cast_signed() * 37 % 11);
             events.push(new.at(seq, time));
         };
         add("turn/start", r#"{"turn":1}"#, None);

@@ -91,7 +91,12 @@ impl Filling {
     fn add(&mut self, item: &Item, from: u64, next_seq: &mut u64) -> bool {
         let most = self.limit.events.max(1).saturating_sub(self.events);
         let upto = item.next_seq().min(item.first_seq().max(from).saturating_add(most));
-        let Some(part) = item.slice(from, upto) else { return false };
+        let Some(mut part) = item.slice(from, upto) else { return false };
+        let room = self.limit.bytes.saturating_sub(self.bytes);
+        if part.weight() > room {
+            // One event may cross the limit, a run of them may not.
+            part = part.beginning_within(room, true).unwrap_or(part);
+        }
         let cut = part.next_seq() < item.next_seq();
         self.events = self.events.saturating_add(part.next_seq().saturating_sub(part.first_seq()));
         self.bytes = self.bytes.saturating_add(part.weight());
