@@ -1,6 +1,11 @@
 //! Sealed segments: reading, sealing, merging, resuming.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "seqs and names are small and known"
+)]
 
 mod segment_common;
 
@@ -216,13 +221,16 @@ fn r3_every_flipped_byte_and_every_cut_of_a_segment_is_told() {
     assert_eq!(engine.verify(&id("bystander")).status, CheckStatus::Ok);
 }
 
+/// What is done to the segment of this index, and how that is told.
+type Case<'a> = (&'a str, &'a [DamageClass], usize, Option<Vec<u8>>);
+
 #[test]
 fn r4_missing_foreign_and_misplaced_segments_are_classified() {
     let home = tempfile::tempdir().unwrap();
     let engine = EngineOptions::new().rotate_at(900).open(home.path()).unwrap();
     let mut head = create(&engine, "s", 3);
     for _ in 0..3 {
-        while head.next_seq % 40 != 0 {
+        while !head.next_seq.is_multiple_of(40) {
             head = append(&engine, "s", &head, head.next_seq + 1);
         }
         engine.release(&id("s"), head.epoch).unwrap();
@@ -241,7 +249,7 @@ fn r4_missing_foreign_and_misplaced_segments_are_classified() {
     let foreign = fs::read(segments(&other.locate(&id("other"))).pop().unwrap()).unwrap();
     let first = fs::read(&all[0]).unwrap();
     let second = fs::read(&all[1]).unwrap();
-    let mut cases: Vec<(&str, &[DamageClass], usize, Option<Vec<u8>>)> = vec![
+    let mut cases: Vec<Case> = vec![
         ("the first is missing", &[DamageClass::Gap], 0, None),
         ("one between is missing", &[DamageClass::Gap], 1, None),
         ("the last is missing", &[DamageClass::Gap, DamageClass::IdentityMismatch], all.len() - 1, None),

@@ -1,6 +1,11 @@
 //! Sealing under faults: every call fails once, power goes at every call, and nothing is lost or doubled.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "seqs and names are small and known"
+)]
 
 mod segment_common;
 

@@ -1,6 +1,11 @@
 //! Random lives of stored sessions: sealed, half sealed and in memory they agree on everything, for every prefix.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "seqs and names are small and known"
+)]
 
 #[path = "model_session/program.rs"]
 #[allow(dead_code, reason = "a part is used here")]
