@@ -143,8 +143,7 @@ impl<B: Backend> Writer<B> {
         }
         if let Some((batch, cut)) = cursor.doubt.take() {
             // Nobody heard the answer of the last append: find out before doing anything else.
-            let cause = BackendError::new(ErrorKind::Io, "an append was abandoned before its answer came");
-            if let Attempt::Failed = self.resolve(&mut cursor, batch, cut, cause).await {
+            if self.resolve(&mut cursor, batch, cut).await.is_err() {
                 return Attempt::Failed;
             }
         }
@@ -174,7 +173,8 @@ impl<B: Backend> Writer<B> {
             }
             Err(AppendError::Failed(error)) => {
                 cursor.doubt = None;
-                let last = matches!(error.kind, ErrorKind::LostOwnership | ErrorKind::Exists);
+                let gone = error.kind == ErrorKind::NotFound && cursor.expected != Expected::ABSENT;
+                let last = gone || matches!(error.kind, ErrorKind::LostOwnership | ErrorKind::Exists);
                 self.ledger.failed(error, last);
                 Attempt::Failed
             }
@@ -187,7 +187,14 @@ impl<B: Backend> Writer<B> {
                 // The answer was lost, or what is in the way may be an earlier batch of our own that landed late.
                 cursor.haunted = true;
                 let Some((batch, cut)) = cursor.doubt.take() else { return Attempt::Failed };
-                self.resolve(cursor, batch, cut, error.into_backend(id)).await
+                match self.resolve(cursor, batch, cut).await {
+                    Ok(Some(attempt)) => attempt,
+                    Ok(None) => {
+                        self.ledger.failed(error.into_backend(id), false);
+                        Attempt::Failed
+                    }
+                    Err(()) => Attempt::Failed,
+                }
             }
         }
     }
@@ -197,23 +204,26 @@ impl<B: Backend> Writer<B> {
         Attempt::Wrote(if head.next_seq >= cut.to { cut.covers } else { 0 })
     }
 
-    /// Finds out what became of a doubtful batch and moves the cursor behind what landed. When nothing did, the ledger learns
-    /// that it failed for `cause`.
-    async fn resolve(&self, cursor: &mut Cursor, batch: Batch, cut: Cut, cause: BackendError) -> Attempt {
+    /// Finds out what became of a doubtful batch and moves the cursor behind what landed; `None` when nothing did. When it cannot
+    /// be told, or the session is lost, the ledger learns why.
+    async fn resolve(&self, cursor: &mut Cursor, batch: Batch, cut: Cut) -> Result<Option<Attempt>, ()> {
         cursor.haunted = true;
         match settle(&*self.backend, self.session.header(), self.session.id(), cursor.expected, &batch).await {
             Fate::Landed(head) => {
                 cursor.arrived(&head);
-                return self.wrote(&cut, &head);
+                Ok(Some(self.wrote(&cut, &head)))
             }
-            Fate::Missing => self.ledger.failed(cause, false),
-            Fate::Lost(error) => self.ledger.failed(error, true),
+            Fate::Missing => Ok(None),
+            Fate::Lost(error) => {
+                self.ledger.failed(error, true);
+                Err(())
+            }
             Fate::Unknown(error) => {
                 cursor.doubt = Some((batch, cut));
                 self.ledger.failed(error, false);
+                Err(())
             }
         }
-        Attempt::Failed
     }
 
     /// Gives the session back to the backend and to whoever wants to open it next.
