@@ -4,9 +4,11 @@
 use std::io::{self, Read};
 
 use proptest::prelude::*;
-use sessionlog::event::{Event, JsonText, NewEvent, Placement, SessionHeader};
+use sessionlog::event::{Batch, Event, JsonText, NewEvent, Placement, SessionHeader};
 use sessionlog::interop::{DshWriter, Import, ImportError, ImportOptions, JsonlWriter};
 use sessionlog::sample::Recording;
+use sessionlog::session::invariants::first_violation;
+use sessionlog::session::{Session, SessionOptions};
 
 fn import(input: impl Read) -> Result<(Vec<Event>, SessionHeader), ImportError> {
     let mut import = Import::open(input, ImportOptions::default())?;
@@ -141,9 +143,45 @@ proptest! {
                         prop_assert_eq!(event.seq(), count);
                         count += 1;
                     }
-                    Err(error) => prop_assert_eq!(error.intact(), count),
+                    Err(error) => prop_assert_eq!(error.intact, count),
                 }
             }
+        }
+    }
+}
+
+/// A log of format 0 with every old shape in it.
+const OLD: &str = concat!(
+    r#"{"type":"session","id":"old","createdAt":5}"#,
+    "\n",
+    r#"{"type":"turn/start","data":{"turn":1,"trigger":{"kind":"message"}}}"#,
+    "\n",
+    r#"{"type":"context/message","data":{"content":[{"type":"text","text":"\u00e9"}],"source":{"kind":"x"},"meta":{}}}"#,
+    "\n",
+    r#"{"type":"text-chunks","data":{"turn":1,"step":1,"index":0,"dt":[1,2],"texts":["a","\ud800","c"]}}"#,
+    "\n",
+    r#"{"type":"assistant/message","data":{"turn":1,"step":1,"content":[],"provenance":{"provider":"p","model":"m"}}}"#,
+    "\n",
+    r#"{"type":"tool/result","data":{"turn":1,"step":1,"callId":"c","content":[],"isError":false,"meta":[1]}}"#,
+    "\n",
+    r#"{"type":"turn/end","data":{"turn":1,"reason":{"kind":"error","step":1,"message":"m"}}}"#,
+    "\n",
+);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn n3_a_damaged_old_log_is_a_typed_error_or_upgrades(at in any::<prop::sample::Index>(), piece in "[ -~]{0,3}", width in 0_usize..4) {
+        let place = at.index(OLD.len());
+        let mut bytes = OLD.as_bytes().to_vec();
+        bytes.splice(place..(place + width).min(OLD.len()), piece.bytes());
+        if let Ok((events, header)) = import(bytes.as_slice()) {
+            let mut writer = JsonlWriter::new(Vec::new(), &header).unwrap();
+            for event in &events {
+                writer.event(event).unwrap();
+            }
+            prop_assert_eq!(import(writer.finish().unwrap().as_slice()).unwrap(), (events, header));
         }
     }
 }
@@ -201,8 +239,8 @@ fn a_zstd_log_cut_at_any_byte_keeps_the_events_before() {
         match failed {
             None => assert!(count > 0),
             Some(error) => {
-                assert!(matches!(error.class(), "zstd" | "no-events" | "empty" | "cut-line"), "cut at {cut}: {error}");
-                assert_eq!(error.intact(), count as u64);
+                assert!(matches!(error.class(), "zstd" | "empty" | "cut-line"), "cut at {cut}: {error}");
+                assert_eq!(error.intact, count as u64);
             }
         }
     }
@@ -220,5 +258,15 @@ fn a_recording_survives_every_form() {
         let (from_rows, header) = import(rows.as_slice()).unwrap();
         assert_eq!(header.delegation_depth, Some(0));
         assert!(from_lines == events && from_rows == events);
+    }
+}
+
+#[test]
+fn recordings_keep_every_rule_of_the_model() {
+    for recording in [Recording::new(8).events(60_000), Recording::new(9).events(60_000).compacting()] {
+        let items = Batch::pack(recording.iter()).unwrap().into_items();
+        assert_eq!(first_violation(&items).unwrap(), None);
+        let session = Session::view(recording.header(), items, SessionOptions::default()).unwrap();
+        assert!(session.messages().len() > 10);
     }
 }

@@ -90,25 +90,31 @@ fn files_that_are_no_logs_are_refused_for_what_they_are() {
         (b"{\"type\":\"session\",\"id\":7}\n", "header"),
         (b"{\"type\":\"session\",\"id\":\"a\",\"version\":\"x\"}\n", "header"),
         (b"{\"type\":\"session\",\"id\":\"a\",\"createdAt\":-1}\n", "header"),
-        (b"{\"type\":\"session\",\"id\":\"a\"}\n", "no-events"),
         (b"{\"type\":\"session\",\"id\":\"a", "cut-line"),
         (b"{\"type\":\"session\",\"id\":\"\xc3", "cut-line"),
         (b"\x28\xb5\x2f\xfd", "zstd"),
         (b"\x28\xb5\x2f\xfdnonsense that is no frame", "zstd"),
     ] {
         let error = refusal(bytes);
-        assert_eq!((error.class(), error.intact(), error.file()), (class, 0, Some("log.jsonl")), "{error}");
+        assert_eq!((error.class(), error.intact, error.file.as_deref()), (class, 0, Some("log.jsonl")), "{error}");
     }
     let error = refusal(format!("{}\n", event(1)));
-    assert_eq!((error.class(), error.seq(), error.line()), ("no-header", Some(1), 1));
+    assert_eq!((error.class(), error.seq, error.line), ("no-header", Some(1), 1));
     assert!(error.to_string().contains("event 1 of type \"app/x\""), "{error}");
+}
+
+#[test]
+fn l4_a_header_alone_is_a_session_that_was_never_used() {
+    let mut import = Import::open(&b"{\"type\":\"session\",\"id\":\"a\"}\n"[..], ImportOptions::default()).unwrap();
+    assert!(import.next_item().unwrap().is_none());
+    assert_eq!((import.header().created_at, import.report().events), (Some(0), 0));
 }
 
 #[test]
 fn n2_a_newer_version_is_told_before_anything_else() {
     let error =
         refusal("{\"type\":\"session\",\"version\":2,\"id\":\"s-9\",\"createdAt\":\"tomorrow\",\"id\":7}\nnonsense\n");
-    assert!(matches!(error.kind(), ImportErrorKind::NewerVersion { found: 2 }), "{error}");
+    assert!(matches!(*error.kind, ImportErrorKind::NewerVersion { found: 2 }), "{error}");
     assert!(error.to_string().contains("newer version") && error.to_string().contains("upgrade sessionlog"));
 }
 
@@ -163,7 +169,7 @@ fn n3_missing_surface_ops_are_filled_only_where_none_is_recorded() {
     assert!(events[2].to_line().ends_with(",\"surfaceOp\":\"append\"}"));
     for (first, second) in [("", with), (with, "")] {
         let error = refusal(log(&[&message(0, first), &message(1, second)]));
-        assert_eq!((error.class(), error.seq(), error.intact()), ("surface", Some(1), 1), "{error}");
+        assert_eq!((error.class(), error.seq, error.intact), ("surface", Some(1), 1), "{error}");
         assert!(error.to_string().contains("seq 0"), "{error}");
     }
     // Format 1 fills nothing.
@@ -222,7 +228,7 @@ fn p3_a_malformed_row_is_an_error_and_never_an_event() {
         let bad = good.replacen(from, to, 1);
         let error = refusal(log(&[&event(0), &bad.replacen("\"seq0\":0", "\"seq0\":1", 1)]));
         let class = if to.contains("[{") { "json" } else { "row" };
-        assert_eq!((error.class(), error.line(), error.intact()), (class, 3, 1), "{bad}: {error}");
+        assert_eq!((error.class(), error.line, error.intact), (class, 3, 1), "{bad}: {error}");
     }
     let tool = r#"{"type":"tool-call-chunks","seq0":0,"time0":0,"data":{"turn":1,"step":1,"index":0,"dt":[0,0],"id":"c","args":["a","b","c"]}}"#;
     let (events, _) = import(log(&[tool])).unwrap();
@@ -235,13 +241,13 @@ fn p3_a_malformed_row_is_an_error_and_never_an_event() {
 #[test]
 fn b_gaps_and_conflicts_name_what_was_expected_and_identical_overlaps_count_once() {
     let error = refusal(log(&[&event(0), &event(2)]));
-    assert_eq!((error.class(), error.seq(), error.line(), error.intact()), ("gap", Some(2), 3, 1));
+    assert_eq!((error.class(), error.seq, error.line, error.intact), ("gap", Some(2), 3, 1));
     assert!(error.to_string().contains("expected 1, got 2"), "{error}");
     let error = refusal(log(&[&event(0), &row(5, r#"["a"]"#, "[]")]));
-    assert_eq!((error.class(), error.seq()), ("gap", Some(5)));
+    assert_eq!((error.class(), error.seq), ("gap", Some(5)));
 
     let error = refusal(log(&[&event(0), &event(1), &event(0).replace("\"n\":0", "\"n\":7")]));
-    assert_eq!((error.class(), error.seq(), error.line()), ("conflict", Some(0), 4));
+    assert_eq!((error.class(), error.seq, error.line), ("conflict", Some(0), 4));
     assert!(error.to_string().contains("line 2"), "{error}");
     let error = refusal(log(&[&event(0), &event(1), &event(1).replace("\"time\":1", "\"time\":7")]));
     assert_eq!(error.class(), "conflict");
@@ -262,20 +268,20 @@ fn b_gaps_and_conflicts_name_what_was_expected_and_identical_overlaps_count_once
         &lines[1].replace("\"seq0\":1", "\"seq0\":0"),
         &row(1, r#"["b","x"]"#, "[1]").replace("50", "51"),
     ]));
-    assert_eq!((error.class(), error.seq(), error.intact()), ("conflict", Some(2), 3), "{error}");
+    assert_eq!((error.class(), error.seq, error.intact), ("conflict", Some(2), 3), "{error}");
 }
 
 #[test]
 fn b_an_overlap_too_far_back_to_compare_is_refused_as_such() {
     let lines: Vec<String> = (0..66_000).map(event).chain([event(0)]).collect();
     let error = refusal(log(&lines.iter().map(String::as_str).collect::<Vec<_>>()));
-    assert_eq!((error.class(), error.seq(), error.intact()), ("overlap", Some(0), 66_000));
+    assert_eq!((error.class(), error.seq, error.intact), ("overlap", Some(0), 66_000));
 }
 
 #[test]
 fn h3_a_second_header_is_refused() {
     let error = refusal(log(&[&event(0), &HEADER.replace("s-1", "s-2"), &event(1)]));
-    assert_eq!((error.class(), error.line(), error.intact()), ("second-header", 3, 1));
+    assert_eq!((error.class(), error.line, error.intact), ("second-header", 3, 1));
     assert!(error.to_string().contains("\"s-2\""), "{error}");
 }
 
@@ -296,10 +302,10 @@ fn e3_envelopes_and_retired_shapes_are_refused_by_seq() {
         (r#"{"type":"app/x","seq":1,"time":1,"da"#, "cut-line"),
     ] {
         let error = refusal(log(&[&event(0), bad, &event(2)]));
-        assert_eq!((error.class(), error.line(), error.intact()), (class, 3, 1), "{bad}: {error}");
-        assert_eq!(error.seq(), Some(1), "{bad}: {error}");
-        assert_eq!(error.offset(), (HEADER.len() + 1 + event(0).len() + 1) as u64);
-        assert_eq!(error.session(), Some("s-1"));
+        assert_eq!((error.class(), error.line, error.intact), (class, 3, 1), "{bad}: {error}");
+        assert_eq!(error.seq, Some(1), "{bad}: {error}");
+        assert_eq!(error.offset, (HEADER.len() + 1 + event(0).len() + 1) as u64);
+        assert_eq!(error.session.as_deref(), Some("s-1"));
     }
 }
 
@@ -319,7 +325,7 @@ fn e4_the_validator_of_the_live_log_judges_every_event() {
         (r#""surfaceOp":"append","sourceEventSeqs":[]"#, "empty"),
     ] {
         let error = refusal(log(&[&first, &message(1, tail)]));
-        assert_eq!((error.class(), error.seq(), error.line(), error.intact()), ("surface", Some(1), 3, 1), "{error}");
+        assert_eq!((error.class(), error.seq, error.line, error.intact), ("surface", Some(1), 3, 1), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
     let ranges = message(1, r#""surfaceOp":{"op":"replace","start":0,"end":0},"sourceEventSeqs":[[0,0]]"#);
@@ -350,8 +356,8 @@ fn a5_nul_runs_are_reported_as_what_a_crash_left() {
         let lead = middle.find('\0').unwrap();
         for tail in [String::new(), format!("\n{}\n", event(1)), event(1)] {
             let error = refusal(format!("{start}{middle}{tail}"));
-            assert!(matches!(error.kind(), ImportErrorKind::NulRun { length: found } if *found == length), "{error}");
-            assert_eq!((error.offset(), error.intact()), ((start.len() + lead) as u64, 1));
+            assert!(matches!(*error.kind, ImportErrorKind::NulRun { length: found } if found == length), "{error}");
+            assert_eq!((error.offset, error.intact), ((start.len() + lead) as u64, 1));
         }
     }
 }
@@ -362,7 +368,7 @@ fn f9_invalid_utf8_is_refused_with_line_and_offset() {
     let place = bytes.len() - 5;
     bytes[place] = 0xff;
     let error = refusal(&bytes);
-    assert_eq!((error.class(), error.line(), error.offset(), error.intact()), ("utf8", 3, place as u64, 1));
+    assert_eq!((error.class(), error.line, error.offset, error.intact), ("utf8", 3, place as u64, 1));
 }
 
 #[test]
@@ -380,22 +386,19 @@ fn a9_a_log_cut_at_any_byte_is_refused_there_and_everything_before_is_intact() {
         let intact = ends.iter().zip(counts).filter(|(end, _)| **end <= cut).map(|(_, count)| count).max().unwrap_or(0);
         match read(bytes) {
             Ok((events, _, None)) => {
-                assert!(complete && intact > 0, "cut at {cut}");
+                // Cut behind the header it is a log that was never used.
+                assert!(complete, "cut at {cut}");
                 assert_eq!(events, whole[..intact]);
             }
             Ok((events, _, Some(error))) => {
-                assert_eq!((error.class(), error.intact()), ("cut-line", intact as u64), "cut at {cut}: {error}");
-                assert_eq!((error.line(), error.seq()), (lines as u64 + 1, Some(intact as u64)));
+                assert_eq!((error.class(), error.intact), ("cut-line", intact as u64), "cut at {cut}: {error}");
+                assert_eq!((error.line, error.seq), (lines as u64 + 1, Some(intact as u64)));
                 assert_eq!(events, whole[..intact]);
             }
             Err(error) => {
-                // No event was reached: nothing at all, a cut header, the header alone, or a cut first event.
-                let class = match (cut, lines, complete) {
-                    (0, ..) => "empty",
-                    (_, _, true) => "no-events",
-                    _ => "cut-line",
-                };
-                assert_eq!((error.class(), error.intact(), intact), (class, 0, 0), "cut at {cut}: {error}");
+                // No event was reached: nothing at all, a cut header, or a cut first event.
+                let class = if cut == 0 { "empty" } else { "cut-line" };
+                assert_eq!((error.class(), error.intact, intact), (class, 0, 0), "cut at {cut}: {error}");
             }
         }
     }
@@ -407,7 +410,7 @@ fn d_lines_and_blank_space_are_bounded() {
     let text = log(&[&event(0), &long]);
     let mut import = Import::open(text.as_bytes(), ImportOptions::default().max_line_bytes(4_096)).unwrap();
     let error = import.events().find_map(Result::err).unwrap();
-    assert_eq!((error.class(), error.line(), error.intact()), ("too-large", 3, 1));
+    assert_eq!((error.class(), error.line, error.intact), ("too-large", 3, 1));
     let bomb = zstd::encode_all(io::repeat(b'\n').take(66 << 20), 3).unwrap();
     let error = refusal(bomb);
     assert_eq!(error.class(), "too-large", "{error}");
@@ -437,7 +440,7 @@ fn io_errors_keep_their_source_and_the_events_before() {
     let results: Vec<_> = import.events().collect();
     assert_eq!(results.len(), 3);
     let error = results.into_iter().find_map(Result::err).unwrap();
-    assert_eq!((error.class(), error.intact()), ("io", 2));
+    assert_eq!((error.class(), error.intact), ("io", 2));
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("the disk is gone"));
     assert!(import.next_item().unwrap().is_none(), "an error is given out once");
 }

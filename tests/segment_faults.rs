@@ -1,5 +1,7 @@
 //! Failing calls and lost power, over simulated files: nothing acknowledged is ever lost, nothing is ever doubled.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod segment_common;
 
 use std::path::Path;

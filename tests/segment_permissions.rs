@@ -1,5 +1,7 @@
 //! Modes of what the engine creates. Alone in its process, because the umask is the process's.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod segment_common;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! Large and numerous: memory follows the page, not the log. Alone in its process, because it counts the process's memory.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod segment_common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

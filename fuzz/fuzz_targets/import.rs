@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     if let Some(error) = &failed {
-        assert_eq!(error.intact(), events.len() as u64, "every event before the fault is given out: {error}");
+        assert_eq!(error.intact, events.len() as u64, "every event before the fault is given out: {error}");
     }
     assert_eq!(import.report().events, events.len() as u64);
     let mut writer = JsonlWriter::new(Vec::new(), import.header()).expect("memory takes everything");

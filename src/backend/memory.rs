@@ -299,24 +299,12 @@ impl Stored {
                 items.push(part);
                 continue;
             }
-            items.extend(fitting(&part, room, items.is_empty()));
+            items.extend(part.beginning_within(room, items.is_empty()));
             break;
         }
         let next = items.last().map_or(end, Item::next_seq);
         Page { items, next: (next < end).then_some(next) }
     }
-}
-
-/// As much of the beginning of `item` as weighs no more than `room`; one event at least if it `must` give something.
-fn fitting(item: &Item, room: usize, must: bool) -> Option<Item> {
-    let mut left = room;
-    let fit = item.events().take_while(|event| {
-        let fits = event.weight() <= left;
-        left = left.saturating_sub(event.weight());
-        fits
-    });
-    let count = (fit.count() as u64).max(u64::from(must));
-    item.slice(item.first_seq(), item.first_seq() + count)
 }
 
 impl MemoryBackend {

@@ -44,7 +44,7 @@ impl From<BackendError> for Refusal {
 impl Refusal {
     fn class(&self) -> &'static str {
         match self {
-            Self::Import(error) => error.kind().class(),
+            Self::Import(error) => error.class(),
             Self::Store(error) => error.kind.name(),
             Self::Taken(_) => "exists",
             Self::File(_) => "file",
@@ -176,9 +176,9 @@ fn print(
         bytes_stored,
         error: refusal.map(Refusal::text),
         class: refusal.map(Refusal::class),
-        line: fault.map(|error| error.line()).filter(|line| *line > 0),
-        seq: fault.and_then(|error| error.seq()),
-        offset: fault.map(|error| error.offset()),
+        line: fault.map(|error| error.line).filter(|line| *line > 0),
+        seq: fault.and_then(|error| error.seq),
+        offset: fault.map(|error| error.offset),
         report: report.cloned(),
     })?;
     Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::event::ChunkRun;
 use crate::event::json;
-use crate::event::limits::MAX_SAFE_INTEGER;
+use crate::event::limits::{MAX_SAFE_INTEGER, is_safe};
 use crate::event::run::{DeltaKind, RunHead};
 
 /// The kind of delta behind a row's type tag.
@@ -68,7 +68,7 @@ impl<'a> Row<'a> {
         let [_, seq, time, data] = members(text, ["type", "seq0", "time0", "data"])?;
         let seq = seq.map(|seq| safe(seq).ok_or_else(|| fault("seq0", "is not an integer from 0 to 2^53-1")));
         let time = time.map(|time| {
-            let time = json::integer(time).filter(|time| time.abs() <= MAX_SAFE_INTEGER);
+            let time = json::integer(time).filter(|time| is_safe(*time));
             time.ok_or_else(|| fault("time0", "is not an integer within +-(2^53-1) milliseconds"))
         });
         let data = data.ok_or_else(|| fault("data", "is missing"))?;
@@ -114,8 +114,8 @@ impl<'a> Row<'a> {
         // A row without a time gets one that is known only later; its sums are checked when it is.
         let mut time = self.time.unwrap_or(0);
         for gap in json::elements(self.gaps).ok_or_else(|| fault("dt", "is not a list"))? {
-            let gap = json::integer(gap).filter(|gap| gap.abs() <= MAX_SAFE_INTEGER);
-            let sum = gap.and_then(|gap| time.checked_add(gap)).filter(|sum| sum.abs() <= MAX_SAFE_INTEGER);
+            let gap = json::integer(gap).filter(|gap| is_safe(*gap));
+            let sum = gap.and_then(|gap| time.checked_add(gap)).filter(|sum| is_safe(*sum));
             time = sum.ok_or_else(|| fault("dt", "holds no integer or leads out of the safe range of times"))?;
             gaps += 1;
         }

@@ -323,10 +323,8 @@ impl Engine {
             let detail = format!("the batch starts at seq {}, not at {}", batch.first_seq(), expected.next_seq);
             return Err(failed(BackendError::new(ErrorKind::Invalid, detail)));
         }
-        if expected == Expected::ABSENT {
-            if let Some(header) = header {
-                return self.create(id, header, batch);
-            }
+        if let Some(header) = header.filter(|_| expected == Expected::ABSENT) {
+            return self.create(id, header, batch);
         }
         let Some(writer) = self.writer(id) else {
             let head = self.head(id).map_err(failed)?;

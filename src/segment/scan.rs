@@ -137,6 +137,8 @@ pub(crate) struct Scanner {
     pub(crate) journal: Journal,
     /// Where the records that count end: given by the next journal, or the file's length.
     pub(crate) limit: u64,
+    /// Where the next journal says that this one ends.
+    claimed: Option<u64>,
     /// Where the next record starts.
     pub(crate) offset: u64,
     /// The seq that the next record must start with.
@@ -147,9 +149,20 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    pub(crate) fn new(journal: Journal, limit: u64) -> Self {
+    /// A scanner of the newest journal there is, or of one whose end is not known: up to the file's present end.
+    pub(crate) fn open_ended(journal: Journal) -> Self {
+        Self::new(journal, None)
+    }
+
+    /// A scanner of a journal that counts up to `end`, as the next one says.
+    pub(crate) fn up_to(journal: Journal, end: u64) -> Self {
+        Self::new(journal, Some(end))
+    }
+
+    fn new(journal: Journal, claimed: Option<u64>) -> Self {
         let next_seq = journal.header.first_seq;
-        Self { journal, limit, offset: FIRST_RECORD, next_seq, in_batch: false, window: Window::default() }
+        let limit = claimed.unwrap_or(u64::MAX).min(journal.length);
+        Self { journal, limit, claimed, offset: FIRST_RECORD, next_seq, in_batch: false, window: Window::default() }
     }
 
     /// The next record, or `None` at the limit. `whole` asks for the payload's checksum; without it the record's frame and
@@ -162,7 +175,7 @@ impl Scanner {
         let head = self.window.bytes(&*self.journal.file, offset, HEADER_BYTES, self.limit)?;
         let Some(header) = RecordHeader::decode(head, salt, offset) else {
             let nul = !head.is_empty() && head.iter().all(|byte| *byte == 0);
-            return Err(Fault::Invalid { nul, cut: false });
+            return Err(Fault::Invalid { nul, cut: head.len() < HEADER_BYTES });
         };
         let record = Record { offset, header, content: Content::Continued(0) };
         if !header.is_bounded() {
@@ -287,12 +300,26 @@ impl Scanner {
         Ok(())
     }
 
+    /// The error for a file that [`Scanner::is_cut_short`].
+    pub(crate) fn cut_short(&self, directory: &SessionDirectory) -> BackendError {
+        let claimed = self.claimed.unwrap_or_default();
+        let detail = format!("the file ends here; the next one continues it from offset {claimed}");
+        let (path, length) = (&self.journal.path, self.journal.length);
+        directory.damage(DamageClass::Gap, path, Some(length), self.next_seq, detail)
+    }
+
+    /// Whether the file is shorter than the part of it that the next journal counts.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.claimed.is_some_and(|claimed| claimed > self.journal.length)
+    }
+
     /// A fault as an error about the session.
     pub(crate) fn error(&self, directory: &SessionDirectory, fault: Fault) -> BackendError {
         let path = &self.journal.path;
         let damage = |class, detail: &str| directory.damage(class, path, Some(self.offset), self.next_seq, detail);
         match fault {
             Fault::Io(error) => directory.io("reading a journal", path, error),
+            Fault::Invalid { cut: true, .. } if self.is_cut_short() => self.cut_short(directory),
             Fault::Invalid { nul: true, .. } => damage(DamageClass::NulHole, "zeros stand where a record was"),
             Fault::Invalid { cut: true, .. } => {
                 damage(DamageClass::Checksum, "a record ends behind the place where the next file goes on")
@@ -364,7 +391,7 @@ mod tests {
     use super::*;
     use crate::backend::{ErrorKind, Expected};
     use crate::event::{Batch, JsonText, NewEvent, SessionHeader, SessionId};
-    use crate::segment::files::{Files, SimulatedFiles};
+    use crate::segment::files::SimulatedFiles;
     use crate::segment::record::{HEADER_BYTES, KIND_BATCH};
     use crate::segment::{CheckStatus, Engine, EngineOptions};
 
@@ -387,8 +414,7 @@ mod tests {
         let directory =
             SessionDirectory { files: Arc::new(files.clone()), path: "/store/sessions/s".into(), id: Some(id.clone()) };
         let Opening::Sound(journal) = Journal::open(&directory, 0, 0).unwrap() else { panic!("no journal") };
-        let limit = journal.length;
-        let mut scanner = Scanner::new(journal, limit);
+        let mut scanner = Scanner::open_ended(journal);
         let mut records = Vec::new();
         while let Some(record) = scanner.step(true).unwrap() {
             records.push((record.offset, record.header.is_first()));

@@ -388,9 +388,10 @@ fn publish(directory: &SessionDirectory, draft: Draft, target: &Path) -> Result<
 
 /// Removes a temporary file of this writer; what remains is cleared by the next one.
 fn discard(directory: &SessionDirectory, temporary: &Path) {
-    if let Err(error) = directory.files.remove_file(temporary) {
-        if error.kind() != io::ErrorKind::NotFound {
+    match directory.files.remove_file(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::debug!(path = %temporary.display(), %error, "a temporary file remains");
         }
+        _ => {}
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! The text is deterministic: equal states give equal texts, so a checkpoint is verified by comparing it with a full replay's.
 
+#![allow(clippy::option_option, reason = "absent, null and a value are three different things in a checkpoint")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use super::surface::SurfaceState;
 use super::usage::{self, Reported, Usage};
 use crate::backend::Checkpoint;
 use crate::event::content::TokenUsage;
+use crate::event::limits::MAX_SAFE_INTEGER;
 use crate::event::{JsonText, Sources, json};
 
 /// Version of the state's own layout. A checkpoint of another one is not used; the log is replayed instead.
@@ -83,7 +86,7 @@ impl Fold {
             return Err(refuse("its layout is not the one that this build writes"));
         }
         let fold = read_fold(state).ok_or_else(|| refuse("its state is not one that this build writes"))?;
-        if fold.next_seq != checkpoint.next_seq {
+        if fold.next_seq != checkpoint.next_seq || fold.next_seq > MAX_SAFE_INTEGER.unsigned_abs() {
             return Err(refuse("its state holds for another seq"));
         }
         let last = fold.surface.nodes.iter().max();

@@ -213,10 +213,10 @@ impl Fold {
             self.step_chunks.push(seq);
         }
         let Some(chunk) = json::member(data, "chunk") else { return };
-        if json::member(chunk, "type").and_then(json::string).is_some_and(|kind| kind == "usage") {
-            if let Some(counts) = json::member(chunk, "usage").and_then(usage::counts) {
-                self.usage.chunk(self.named_step(data), counts);
-            }
+        if json::member(chunk, "type").and_then(json::string).is_some_and(|kind| kind == "usage")
+            && let Some(counts) = json::member(chunk, "usage").and_then(usage::counts)
+        {
+            self.usage.chunk(self.named_step(data), counts);
         }
     }
 
@@ -334,6 +334,11 @@ impl Fold {
     /// Number that the next turn will have.
     pub fn next_turn(&self) -> u64 {
         self.next_turn
+    }
+
+    /// Number that the next step of the open turn will have.
+    pub fn next_step(&self) -> u64 {
+        self.next_step
     }
 
     /// The open step's tool calls without a result, in order.

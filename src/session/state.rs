@@ -41,7 +41,11 @@ impl State {
             state.base = Some(Box::new(state.fold.clone()));
         }
         for item in seed.items {
-            state.take(item)?;
+            if let Err(refused) = state.take(item) {
+                // Behind an event of unknown meaning nothing can be called damaged.
+                state.fold.check_vocabulary(vocabulary)?;
+                return Err(refused);
+            }
         }
         state.fold.check_vocabulary(vocabulary)?;
         Ok(state)
