@@ -1,5 +1,12 @@
 //! Write-behind under random faults: nothing acknowledged is lost, nothing is doubled, order is kept.
 #![cfg(feature = "store")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
 
 mod store_common;
 

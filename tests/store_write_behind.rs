@@ -1,5 +1,12 @@
 //! Write-behind: windows, the flush barrier, failures, lost answers, lost ownership, the bound of the queue.
 #![cfg(feature = "store")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
 
 mod store_common;
 
@@ -11,7 +18,7 @@ use sessionlog::event::control::{TodoWrite, TurnEnd, TurnStart};
 use sessionlog::event::{JsonText, NewEvent, SessionHeader};
 use sessionlog::session::{AppendError, Session};
 use sessionlog::store::checkpoint::Moment;
-use sessionlog::store::{Health, LiveSession, Store, StoreError};
+use sessionlog::store::{Health, ListOptions, LiveSession, Store, StoreError};
 use store_common::{id, lines, options, stored, turn};
 
 type Live = LiveSession<MemoryBackend>;
@@ -42,7 +49,10 @@ async fn until(condition: impl Fn() -> bool) {
 async fn creation_is_lazy_and_the_first_batch_brings_the_header() {
     let (memory, store, session) = fresh().await;
     session.flush().await.unwrap();
-    assert_eq!((memory.calls(Operation::Append), store.list(Default::default()).await.unwrap().sessions.len()), (0, 0));
+    assert_eq!(
+        (memory.calls(Operation::Append), store.list(ListOptions::default()).await.unwrap().sessions.len()),
+        (0, 0)
+    );
     note(&session, "first");
     session.flush().await.unwrap();
     assert_eq!(memory.open(session.id()).await.unwrap().header, *session.header());
