@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 use sessionlog::backend::BackendError;
-use sessionlog::segment::SegmentBackend;
+use sessionlog::event::SessionId;
+use sessionlog::segment::{SegmentBackend, Summarised};
 
 use super::args::Ls;
 use super::failure::{Failure, PARTLY_FAILED};
 use super::output::{Output, bytes, one_line, shortened};
-use super::summary::{Entry, entries, summarise};
 use super::time;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -53,10 +53,10 @@ struct Line {
 }
 
 pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut Output) -> Result<(), Failure> {
-    let mut lines = Vec::new();
-    for entry in entries(backend).await? {
-        lines.push(line(backend, entry).await);
-    }
+    let engine = backend.engine().clone();
+    let listed = tokio::task::spawn_blocking(move || engine.summaries()).await;
+    let listed = listed.map_err(|error| Failure::failed(format!("the listing broke off: {error}")))??;
+    let mut lines: Vec<Line> = listed.into_iter().map(|entry| line(backend, entry)).collect();
     // A damaged session is shown whatever the filters say: it may be the one that is looked for.
     lines.retain(|line| {
         let here = arguments.cwd.as_ref().is_none_or(|cwd| line.cwd.as_ref() == Some(cwd));
@@ -74,45 +74,43 @@ pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut
     if damaged { Err(Failure::Status(PARTLY_FAILED)) } else { Ok(()) }
 }
 
-async fn line(backend: &SegmentBackend, entry: Entry) -> Line {
-    let id = match entry.header {
-        Ok(id) => id,
-        Err(error) => return damaged(entry.name, &error, 0),
-    };
-    let stored = backend.engine().stored_bytes(&id).unwrap_or(0);
-    match summarise(backend, &id).await {
-        Err(error) => damaged(id.as_str().to_owned(), &error, stored),
-        Ok(summary) => {
-            let header = &summary.opened.header;
-            let state = match (&summary.invalid, summary.opened.live, summary.fold.open_turn()) {
-                (Some(_), _, _) => State::Damaged,
-                (None, true, _) => State::Live,
-                (None, false, Some(_)) => State::OpenTurn,
-                (None, false, None) => State::Ok,
-            };
-            let torn = summary.opened.torn.as_ref().filter(|_| state != State::Live);
-            let error = match (&summary.invalid, torn) {
-                (Some(invalid), _) => Some(format!("session {id}: {invalid}")),
-                (None, Some(torn)) => Some(format!(
-                    "session {id}: the last record is incomplete ({} bytes); `sessionlog repair {id}` cuts it",
-                    torn.bytes
-                )),
-                (None, None) => None,
-            };
-            Line {
-                id: id.as_str().to_owned(),
-                title: summary.fold.title().map(str::to_owned),
-                cwd: header.cwd.clone(),
-                created_at: header.created_at,
-                last_time: summary.fold.last_time(),
-                events: summary.fold.next_seq(),
-                turns: summary.turns(),
-                bytes: stored,
-                state,
-                parent: header.parent_session.clone(),
-                error,
-            }
+fn line(backend: &SegmentBackend, entry: Summarised) -> Line {
+    let id = entry.name;
+    let summary = match entry.summary {
+        Ok(summary) => summary,
+        Err(error) => {
+            let session = SessionId::new(&id).ok();
+            let stored = session.and_then(|session| backend.engine().stored_bytes(&session).ok()).unwrap_or(0);
+            return damaged(id, &error, stored);
         }
+    };
+    let state = match (&summary.invalid, summary.live, summary.open_turn) {
+        (Some(_), _, _) => State::Damaged,
+        (None, true, _) => State::Live,
+        (None, false, true) => State::OpenTurn,
+        (None, false, false) => State::Ok,
+    };
+    let shown = one_line(&id);
+    let error = match (&summary.invalid, &summary.torn) {
+        (Some(invalid), _) => Some(format!("session {shown}: {invalid}")),
+        (None, Some(torn)) => Some(format!(
+            "session {shown}: the last record is incomplete ({} bytes); `sessionlog repair {shown}` cuts it",
+            torn.bytes
+        )),
+        (None, None) => None,
+    };
+    Line {
+        id,
+        title: summary.title,
+        cwd: summary.header.cwd,
+        created_at: summary.header.created_at,
+        last_time: summary.last_time,
+        events: summary.events,
+        turns: summary.turns,
+        bytes: summary.bytes,
+        state,
+        parent: summary.header.parent_session,
+        error,
     }
 }
 

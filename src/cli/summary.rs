@@ -33,13 +33,6 @@ pub async fn summarise(backend: &SegmentBackend, id: &SessionId) -> Result<Summa
     Ok(Summary { opened, fold, invalid: None })
 }
 
-impl Summary {
-    /// Number of turns begun.
-    pub fn turns(&self) -> u64 {
-        self.fold.counts().get("turn/start").map_or(0, |count| count.count)
-    }
-}
-
 /// One entry of a listing.
 pub struct Entry {
     /// The id, or the directory's name where the header cannot be read.

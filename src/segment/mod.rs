@@ -48,6 +48,7 @@
 mod backend;
 mod builder;
 mod bytes;
+mod catalog;
 mod directory;
 mod engine;
 mod fetch;
@@ -70,6 +71,7 @@ mod verify;
 mod writer;
 
 pub use backend::SegmentBackend;
+pub use catalog::{Summarised, Summary};
 pub use engine::{Engine, EngineOptions};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;

@@ -56,6 +56,8 @@ pub struct Stat {
     pub length: u64,
     /// Permission bits.
     pub mode: u32,
+    /// When the bytes, the length or a name changed last, in seconds and nanoseconds. Compare for equality only: clocks jump.
+    pub changed: (i64, i64),
 }
 
 /// An advisory lock's strength.

@@ -98,6 +98,13 @@ struct FileNode {
     locks: Vec<(u64, Lock)>,
 }
 
+/// A change time that differs when the content does.
+fn change_time(content: &[&[u8]]) -> (i64, i64) {
+    let mut hasher = crc32fast::Hasher::new();
+    content.iter().for_each(|piece| hasher.update(piece));
+    (i64::from(hasher.finalize()), 0)
+}
+
 #[derive(Debug, Clone)]
 enum Change {
     Write(usize, Vec<u8>),
@@ -261,12 +268,15 @@ impl State {
     }
 
     fn stat(&self, number: u64) -> io::Result<Stat> {
-        let (kind, length, mode) = match self.inodes.get(&number) {
-            Some(Inode::File(file)) => (FileKind::File, file.live.len() as u64, 0o600),
-            Some(Inode::Directory(_)) => (FileKind::Directory, 0, 0o700),
+        let (kind, length, mode, changed) = match self.inodes.get(&number) {
+            Some(Inode::File(file)) => (FileKind::File, file.live.len() as u64, 0o600, change_time(&[&file.live])),
+            Some(Inode::Directory(directory)) => {
+                let names: Vec<&[u8]> = directory.live.keys().map(String::as_bytes).collect();
+                (FileKind::Directory, 0, 0o700, change_time(&names))
+            }
             None => return Err(errno(libc::ENOENT)),
         };
-        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, mode })
+        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, mode, changed })
     }
 
     fn crash(&mut self) {
@@ -609,9 +619,10 @@ impl File for SimulatedFile {
     }
 
     fn stat(&self) -> io::Result<Stat> {
-        let length = self.with(Operation::Stat, |file, _, _| Ok(file.live.len() as u64))?;
+        let (length, changed) =
+            self.with(Operation::Stat, |file, _, _| Ok((file.live.len() as u64, change_time(&[&file.live]))))?;
         let identity = Identity { device: 1, inode: self.number };
-        Ok(Stat { kind: FileKind::File, identity, length, mode: 0o600 })
+        Ok(Stat { kind: FileKind::File, identity, length, mode: 0o600, changed })
     }
 
     fn try_lock(&self, lock: Lock) -> io::Result<bool> {
