@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes::{crc, u32_at};
 use super::directory::{HEADER_FILE, SessionDirectory, read_small};
 use super::files::{Access, FileKind, Files, write_all_at};
+use super::journal;
 use super::lock;
 use super::log;
 use super::reader::Reader;
@@ -24,6 +25,9 @@ use crate::session::validator::InvalidEvent;
 
 /// Name of the catalogue in the store's directory.
 pub(crate) const CATALOG_FILE: &str = "catalog";
+
+/// The kinds of file that a log is made of.
+const EXTENSIONS: [&str; 2] = ["log", "seg"];
 
 /// Names of catalogues that are being written.
 const UNFINISHED: &str = ".tmp-catalog-";
@@ -200,7 +204,7 @@ impl Entry {
         if !holds {
             return None;
         }
-        let has_journal = self.stamps.iter().any(|stamp| stamp.name.ends_with(".log"));
+        let has_journal = self.stamps.iter().any(|stamp| journal::seq_of(&stamp.name, "log").is_some());
         Some(Summary {
             header: SessionHeader::parse(&self.header).ok()?,
             events: self.events,
@@ -228,7 +232,7 @@ fn stamp_of(directory: &SessionDirectory, name: &str) -> Option<Stamp> {
 /// Stamps of the directory and of every file that the log or the header is made of.
 fn stamps(directory: &SessionDirectory) -> Option<Vec<Stamp>> {
     let mut names = directory.names().ok()?;
-    names.retain(|name| name == HEADER_FILE || name.ends_with(".log") || name.ends_with(".seg"));
+    names.retain(|name| name == HEADER_FILE || EXTENSIONS.iter().any(|kind| journal::seq_of(name, kind).is_some()));
     names.sort_unstable();
     std::iter::once("").chain(names.iter().map(String::as_str)).map(|name| stamp_of(directory, name)).collect()
 }
