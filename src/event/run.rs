@@ -250,6 +250,11 @@ impl ChunkRun {
         self.first_seq + self.count
     }
 
+    /// All bodies one after the other (escapes kept).
+    pub(crate) fn bodies(&self) -> &str {
+        &self.bodies
+    }
+
     /// Bytes held in memory.
     pub fn weight(&self) -> usize {
         self.bodies.len() + self.marks.len() + 96
