@@ -101,5 +101,7 @@ fn e4_every_current_log_of_the_corpus_is_accepted_folded_and_repaired() {
             println!("{name}: {violation}");
         }
     }
-    println!("{read} logs read, {skipped} left to the upgrade step (none at all: the corpus is absent, nothing was tested)");
+    println!(
+        "{read} logs read, {skipped} left to the upgrade step (none at all: the corpus is absent, nothing was tested)"
+    );
 }

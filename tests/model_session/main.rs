@@ -3,5 +3,6 @@
 mod corpus;
 mod program;
 mod repair;
+mod request;
 mod session;
 mod surface;

@@ -7,7 +7,7 @@ use sessionlog::event::control::{
     TurnStart,
 };
 use sessionlog::event::message::{AssistantMessage, ToolResult, UserMessage};
-use sessionlog::event::{Event, JsonText, NewEvent, Placement, SessionHeader};
+use sessionlog::event::{JsonText, NewEvent, Placement, SessionHeader};
 use sessionlog::session::{Clock, CountingIds, Session, SessionOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -117,9 +117,4 @@ pub fn run(program: &[u8]) -> Session {
         }
     }
     session
-}
-
-/// The events of a random session.
-pub fn events(program: &[u8]) -> Vec<Event> {
-    run(program).events(..)
 }

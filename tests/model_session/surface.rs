@@ -23,7 +23,14 @@ fn attempt() -> impl Strategy<Value = Attempt> {
     let replace = proptest::option::of((small.clone(), small.clone()));
     let sources = proptest::option::of(proptest::collection::vec(small, 0..5));
     (0..5_u8, replace, sources, any::<bool>(), 0..2_u8, 0..8_u8).prop_map(
-        |(kind, replace, sources, shadow_all, call, variant)| Attempt { kind, replace, sources, shadow_all, call, variant },
+        |(kind, replace, sources, shadow_all, call, variant)| Attempt {
+            kind,
+            replace,
+            sources,
+            shadow_all,
+            call,
+            variant,
+        },
     )
 }
 
@@ -38,7 +45,8 @@ fn data_of(attempt: &Attempt) -> (&'static str, Value) {
         }
         2 | 3 => {
             let id = format!("c{}", attempt.call);
-            let block = json!({"type": "tool-result", "toolCallId": id, "isError": attempt.variant == 7, "content": text});
+            let block =
+                json!({"type": "tool-result", "toolCallId": id, "isError": attempt.variant == 7, "content": text});
             let mut content = vec![block.clone()];
             if attempt.variant == 6 {
                 content.push(block);
@@ -216,20 +224,41 @@ fn s3_everything_but_the_content_counts_by_value() {
         "content":[{"type":"tool-result","toolCallId":"c","content":[1]}]}}"#;
     let cases = [
         // Another order, other spellings, a shadowed duplicate and another content: the same result.
-        (r#"{"step":1,"turn":9,"turn":1,"meta":{"b":[2e0],"a":1},"message":{"source":{"callId":"\u0063"},"id":"m","x":1,
-            "content":[{"toolCallId":"c","type":"tool-result","content":"cut"}]}}"#, true),
-        (r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"message":{"id":"m","x":1,"source":{"callId":"c"},
-            "content":[{"type":"tool-result","toolCallId":"c"}]}}"#, true),
-        (r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2,3]},"message":{"id":"m","x":1,"source":{"callId":"c"},
-            "content":[{"type":"tool-result","toolCallId":"c","content":[1]}]}}"#, false),
-        (r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"message":{"id":"m","x":2,"source":{"callId":"c"},
-            "content":[{"type":"tool-result","toolCallId":"c","content":[1]}]}}"#, false),
-        (r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"message":{"id":"m","x":1,"source":{"callId":"c"},
-            "content":[{"type":"tool-result","toolCallId":"c","content":[1],"isError":true}]}}"#, false),
-        (r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"message":{"id":"m","x":1,"source":{"callId":"d"},
-            "content":[{"type":"tool-result","toolCallId":"d","content":[1]}]}}"#, false),
-        (r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"extra":0,"message":{"id":"m","x":1,"source":{"callId":"c"},
-            "content":[{"type":"tool-result","toolCallId":"c","content":[1]}]}}"#, false),
+        (
+            r#"{"step":1,"turn":9,"turn":1,"meta":{"b":[2e0],"a":1},"message":{"source":{"callId":"\u0063"},"id":"m","x":1,
+            "content":[{"toolCallId":"c","type":"tool-result","content":"cut"}]}}"#,
+            true,
+        ),
+        (
+            r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"message":{"id":"m","x":1,"source":{"callId":"c"},
+            "content":[{"type":"tool-result","toolCallId":"c"}]}}"#,
+            true,
+        ),
+        (
+            r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2,3]},"message":{"id":"m","x":1,"source":{"callId":"c"},
+            "content":[{"type":"tool-result","toolCallId":"c","content":[1]}]}}"#,
+            false,
+        ),
+        (
+            r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"message":{"id":"m","x":2,"source":{"callId":"c"},
+            "content":[{"type":"tool-result","toolCallId":"c","content":[1]}]}}"#,
+            false,
+        ),
+        (
+            r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"message":{"id":"m","x":1,"source":{"callId":"c"},
+            "content":[{"type":"tool-result","toolCallId":"c","content":[1],"isError":true}]}}"#,
+            false,
+        ),
+        (
+            r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"message":{"id":"m","x":1,"source":{"callId":"d"},
+            "content":[{"type":"tool-result","toolCallId":"d","content":[1]}]}}"#,
+            false,
+        ),
+        (
+            r#"{"turn":1,"step":1,"meta":{"a":1,"b":[2]},"extra":0,"message":{"id":"m","x":1,"source":{"callId":"c"},
+            "content":[{"type":"tool-result","toolCallId":"c","content":[1]}]}}"#,
+            false,
+        ),
     ];
     for (new, accepted) in cases {
         let session = Session::create(SessionHeader::new("s"), SessionOptions::new()).unwrap();
