@@ -52,7 +52,7 @@ async fn parent(directory: &Path) -> Outcome {
 
     let store = Store::open(SegmentBackend::open(directory)?)?;
     let before = store.inspect(ID).await?;
-    let durable = before.first_live_seq();
+    let durable = before.durable_seq();
     println!("durable after the crash: {durable} events ({} more than reported)", durable.saturating_sub(reported));
     if durable < reported {
         return Err("a flushed event is gone".into());
@@ -60,12 +60,13 @@ async fn parent(directory: &Path) -> Outcome {
 
     let session = store.resume(ID).await?;
     println!("recovery: {}", session.recovery());
-    for event in session.events(durable..) {
+    let closers = session.recovery().closed.map_or(0..0, |closed| closed.first_seq..closed.next_seq);
+    for event in session.events(closers) {
         let data: String = event.data().chars().take(110).collect();
         println!("  closer  {:>6}  {:<18} {data}", event.seq(), event.event_type());
     }
     println!("the model would now see {} messages:", session.messages().len());
-    for message in session.messages().iter() {
+    for message in &*session.messages() {
         let text: String = message.json().as_str().chars().take(110).collect();
         println!("  {text}");
     }

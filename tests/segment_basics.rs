@@ -1,5 +1,7 @@
 //! The engine's everyday work: create, append, read, take over, fork, list, delete.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod segment_common;
 
 use segment_common::{append, batch, create, event, events, expected, header, id, lines};
@@ -72,6 +74,19 @@ fn nothing_is_on_disk_before_the_first_append() {
     assert_eq!(engine.open_session(&id("s")).unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!(engine.delete(&id("s")).unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_linked_root_is_resolved_once_and_a_file_is_no_store() {
+    let home = tempfile::tempdir().unwrap();
+    let real = home.path().join("real");
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, home.path().join("link")).unwrap();
+    let engine = Engine::open(home.path().join("link")).unwrap();
+    std::fs::remove_file(home.path().join("link")).unwrap();
+    create(&engine, "s", 2);
+    assert!(real.join("sessions/s/header").exists());
+    assert_eq!(Engine::open(real.join("STORE")).unwrap_err().kind, ErrorKind::Invalid);
 }
 
 #[test]

@@ -290,15 +290,17 @@ async fn copy_prefix<B: Backend + ?Sized>(
     child: &SessionHeader,
 ) -> Result<Head, BackendError> {
     let child_id = child.session_id().map_err(BackendError::header)?;
+    let missing = || BackendError::missing_event(source, boundary);
+    let end = boundary.checked_add(1).ok_or_else(missing)?;
     let mut items: Vec<Item> = Vec::new();
     let mut from = Some(0);
     while let Some(seq) = from {
         let page = backend.read(source, seq, ReadLimit::default()).await?;
-        items.extend(page.items.iter().filter_map(|item| item.slice(0, boundary + 1)));
+        items.extend(page.items.iter().filter_map(|item| item.slice(0, end)));
         from = page.next.filter(|next| *next <= boundary);
     }
-    let batch = Batch::new(items).filter(|batch| batch.next_seq() == boundary + 1);
-    let batch = batch.ok_or_else(|| BackendError::missing_event(source, boundary))?;
+    let batch = Batch::new(items).filter(|batch| batch.next_seq() == end);
+    let batch = batch.ok_or_else(missing)?;
     match backend.append(&child_id, Some(child), Expected::ABSENT, &batch).await {
         Ok(head) => {
             backend.release(&child_id, head.epoch).await?;

@@ -44,7 +44,7 @@ impl From<BackendError> for Refusal {
 impl Refusal {
     fn class(&self) -> &'static str {
         match self {
-            Self::Import(error) => error.kind.class(),
+            Self::Import(error) => error.class(),
             Self::Store(error) => error.kind.name(),
             Self::Taken(_) => "exists",
             Self::File(_) => "file",
@@ -290,7 +290,9 @@ fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Out
         return Ok(Status::Imported);
     }
     if !again {
-        return Err(Refusal::File("a session of this id exists and a pipe cannot be read twice; import it from a file".into()));
+        return Err(Refusal::File(
+            "a session of this id exists and a pipe cannot be read twice; import it from a file".into(),
+        ));
     }
     let comparison = compare_with_stored(engine, &session, &header, &mut reading);
     // The rest is read too: a log that is refused anywhere changes nothing.
@@ -323,7 +325,9 @@ fn compare_with_stored(
 ) -> Result<Comparison, Refusal> {
     let mut reader = engine.reader(session)?;
     let stored_header = reader.header().clone();
-    if SessionHeader { created_at: None, ..stored_header } != (SessionHeader { created_at: None, ..header.clone() }) {
+    // `createdAt` may have been filled from the events, which are compared below.
+    let stored_facts = SessionHeader { created_at: None, ..stored_header };
+    if stored_facts != (SessionHeader { created_at: None, ..header.clone() }) {
         return Err(Refusal::Taken(format!(
             "another session is stored under the id {session}: its header differs; import under another --id"
         )));
@@ -350,12 +354,7 @@ fn compare_with_stored(
 }
 
 /// Appends what the stored session does not have yet.
-fn extend(
-    engine: &Engine,
-    session: &SessionId,
-    from: u64,
-    reading: &mut Reading<Progress<'_>>,
-) -> Result<(), Refusal> {
+fn extend(engine: &Engine, session: &SessionId, from: u64, reading: &mut Reading<Progress<'_>>) -> Result<(), Refusal> {
     let taken = engine.take_over(session)?;
     let mut expected = Expected { epoch: taken.head.epoch, next_seq: taken.head.next_seq };
     let mut append = || -> Result<(), Refusal> {

@@ -34,11 +34,15 @@ pub async fn view(
     }
     let found = items.last().map_or(0, Item::next_seq);
     if at.is_some() && found != end {
-        return Err(Failure::usage(format!("session {id} has no event {}; its last one is {}", end - 1, found.saturating_sub(1))));
+        return Err(Failure::usage(format!(
+            "session {id} has no event {}; its last one is {}",
+            end - 1,
+            found.saturating_sub(1)
+        )));
     }
     debug_assert!(items.is_empty() || Batch::new(items.clone()).is_some());
     let place = backend.locate(id).map(|path| format!(" ({})", path.display())).unwrap_or_default();
-    Session::view(opened.header, items.into(), SessionOptions::default().vocabulary(vocabulary))
+    Session::view(opened.header, items, SessionOptions::default().vocabulary(vocabulary))
         .map_err(|error| Failure::failed(format!("session {id}{place}: {error}")))
 }
 

@@ -52,7 +52,12 @@ pub async fn run(backend: &SegmentBackend, arguments: &Repair, json: bool, out: 
         out.line(&format!("{closed} an open turn with {} events:", events.len()))?;
     }
     for event in &events {
-        out.line(&format!("  {:>8}  {:<16} {}", event.seq(), event.event_type(), shortened(&one_line(&event.data()), 90)))?;
+        out.line(&format!(
+            "  {:>8}  {:<16} {}",
+            event.seq(),
+            event.event_type(),
+            shortened(&one_line(&event.data()), 90)
+        ))?;
     }
     Ok(())
 }

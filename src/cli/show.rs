@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use sessionlog::backend::Backend;
 use sessionlog::event::content::TokenUsage;
 use sessionlog::event::control::TodoItem;
 use sessionlog::event::{Event, envelope};
@@ -110,7 +109,10 @@ pub async fn run(backend: &SegmentBackend, arguments: &Show, json: bool, out: &m
     transcript.todos(&session.todos())?;
     transcript.usage(&session.usage().total())?;
     if let Some(turn) = session.open_turn() {
-        transcript.fact("open turn", &format!("{turn} (its writer is at work, or a crash left it: `sessionlog repair {id}`)"))?;
+        transcript.fact(
+            "open turn",
+            &format!("{} (its writer is at work, or a crash left it: `sessionlog repair {id}`)", turn.turn),
+        )?;
     }
     Ok(())
 }

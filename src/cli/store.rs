@@ -15,7 +15,9 @@ pub fn root(common: &Common) -> Result<PathBuf, Failure> {
         return Ok(root.clone());
     }
     let data = dirs::data_dir().ok_or_else(|| {
-        Failure::usage("no data directory is known on this system; name the store with --store DIR or $SESSIONLOG_STORE")
+        Failure::usage(
+            "no data directory is known on this system; name the store with --store DIR or $SESSIONLOG_STORE",
+        )
     })?;
     Ok(data.join("sessionlog"))
 }

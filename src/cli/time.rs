@@ -43,7 +43,8 @@ pub fn format(milliseconds: i64) -> String {
 /// Reads `2026-11-30`, `2026-11-30T14:00:00Z` (also with a space, without seconds or `Z`; always UTC), or an age such as `12h`.
 pub fn parse_since(text: &str) -> Result<i64, String> {
     parse_at(text, now()).ok_or_else(|| {
-        "expected a date (2026-11-30), a date and time in UTC (2026-11-30T14:00:00Z) or an age (90s, 15m, 12h, 7d)".into()
+        "expected a date (2026-11-30), a date and time in UTC (2026-11-30T14:00:00Z) or an age (90s, 15m, 12h, 7d)"
+            .into()
     })
 }
 

@@ -133,7 +133,13 @@ pub async fn run(backend: &SegmentBackend, arguments: &Verify, json: bool, out: 
         let counts = &totals.summary;
         out.line(&format!(
             "{} sessions, {} events: {} ok, {} with an open turn, {} torn, {} damaged, {} unsupported",
-            counts.sessions, counts.events, counts.ok, counts.open_turn, counts.torn, counts.damaged, counts.unsupported
+            counts.sessions,
+            counts.events,
+            counts.ok,
+            counts.open_turn,
+            counts.torn,
+            counts.damaged,
+            counts.unsupported
         ))?;
     }
     match missing {

@@ -1,7 +1,7 @@
 //! Batches: contiguous stretches of a log, with runs packed, as layers hand them to each other and as records hold them.
 
 use super::json::JsonText;
-use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES, MIN_RUN_EVENTS};
+use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES, MIN_RUN_EVENTS, is_safe};
 use super::placement::{Placement, Sources, SurfaceOp};
 use super::run::{ChunkRun, put_bytes, put_varint, take_byte, take_bytes, take_varint, unzigzag, zigzag};
 use super::{Event, NewEvent};
@@ -64,6 +64,19 @@ impl Item {
         }
     }
 
+    /// As much of the beginning as weighs no more than `room` bytes once unpacked; one event at least if it `must` give
+    /// something.
+    pub(crate) fn beginning_within(&self, room: usize, must: bool) -> Option<Item> {
+        let mut left = room;
+        let fit = self.events().take_while(|event| {
+            let fits = event.weight() <= left;
+            left = left.saturating_sub(event.weight());
+            fits
+        });
+        let count = (fit.count() as u64).max(u64::from(must));
+        self.slice(self.first_seq(), self.first_seq() + count)
+    }
+
     /// Appends the record form; see `format-spec`.
     fn encode(&self, out: &mut Vec<u8>, time_base: i64) {
         match self {
@@ -114,11 +127,13 @@ impl Item {
             return None;
         }
         let time = time_base.checked_add(unzigzag(take_varint(input)?))?;
-        if time.abs() > MAX_SAFE_INTEGER || seq >= MAX_SAFE_INTEGER.unsigned_abs() {
+        if !is_safe(time) || seq >= MAX_SAFE_INTEGER.unsigned_abs() {
             return None;
         }
+        // Whatever an event refers to is earlier, which also bounds what a list of sources expands to.
+        let earlier = |input: &mut &[u8]| take_varint(input).filter(|other| *other < seq);
         let placement = if tag & REPLACE != 0 {
-            Some(Placement::replace(take_varint(input)?, take_varint(input)?))
+            Some(Placement::replace(earlier(input)?, earlier(input)?))
         } else if tag & APPEND != 0 {
             Some(Placement::append())
         } else {
@@ -130,8 +145,8 @@ impl Item {
             let mut sources = Sources::default();
             // Each range takes two bytes at least, so a hostile count ends with the input.
             for _ in 0..take_varint(input)? {
-                let start = take_varint(input)?;
-                let end = start.checked_add(take_varint(input)?)?;
+                let start = earlier(input)?;
+                let end = start.checked_add(take_varint(input)?).filter(|end| *end < seq)?;
                 sources.push_range(start, end);
             }
             Some(placement?.from_sources(sources))
@@ -294,7 +309,7 @@ mod tests {
             let mut new = NewEvent::named(event_type, JsonText::parse(data).unwrap());
             new.placement = placement;
             let seq = events.len() as u64;
-            let time = 1_700_000_000_000 - (seq as i64 * 37 % 11);
+            let time = 1_700_000_000_000 - (seq.cast_signed() * 37 % 11);
             events.push(new.at(seq, time));
         };
         add("turn/start", r#"{"turn":1}"#, None);
@@ -336,5 +351,19 @@ mod tests {
                 assert_ne!(other.encode(), bytes, "two spellings at byte {index}");
             }
         }
+    }
+
+    #[test]
+    fn hostile_times_and_references_are_refused() {
+        // A time of the smallest 64-bit integer, and sources that lie ahead.
+        let far_back = [&[TAG_EVENT, 1, b'x'][..], &[0xff; 9], &[1, 1, b'0']].concat();
+        assert!(Batch::decode(&far_back, 0).is_none());
+        let mut run = vec![TAG_RUN, 0, 0, 0, 0, 1];
+        run.extend([0xff; 9]);
+        run.extend([1, 2, 0, 0, 0]);
+        assert!(Batch::decode(&run, 0).is_none());
+        let ahead = [TAG_EVENT | APPEND | SOURCES, 1, b'x', 0, 1, 3, 0, 1, b'0'];
+        assert!(Batch::decode(&ahead, 3).is_none());
+        assert!(Batch::decode(&ahead, 4).is_some());
     }
 }

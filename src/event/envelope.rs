@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::json::{self, JsonError, JsonText};
-use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES};
+use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES, is_safe};
 use super::placement::{Placement, Sources, SurfaceOp};
 use super::{Event, NewEvent};
 
@@ -138,7 +138,7 @@ impl RawEnvelope {
                 "seq" if seq.is_none() => return Err(wrong("seq", "is not an integer from 0 to 2^53-1")),
                 "seq" => {}
                 "time" => {
-                    let safe = json::integer(value).filter(|time| time.abs() <= MAX_SAFE_INTEGER);
+                    let safe = json::integer(value).filter(|time| is_safe(*time));
                     time = Some(safe.ok_or_else(|| wrong("time", "is not an integer within +-(2^53-1) milliseconds"))?);
                 }
                 "data" => data = text.share(value),

@@ -560,12 +560,12 @@ mod tests {
 
     #[test]
     fn f7_lone_surrogates_and_duplicates_read_smoothly_and_stay_in_the_text() {
-        let text = JsonText::parse(r#"{"t":"a\ud800b\ud83d\ude00","t":"x\udc00"}"#).unwrap();
-        assert_eq!(text.as_str(), r#"{"t":"a\ud800b\ud83d\ude00","t":"x\udc00"}"#);
         #[derive(serde::Deserialize)]
         struct T {
             t: String,
         }
+        let text = JsonText::parse(r#"{"t":"a\ud800b\ud83d\ude00","t":"x\udc00"}"#).unwrap();
+        assert_eq!(text.as_str(), r#"{"t":"a\ud800b\ud83d\ude00","t":"x\udc00"}"#);
         assert_eq!(text.read::<T>().unwrap().t, "x\u{fffd}");
         assert_eq!(decode_body(r"a\ud800b\ud83d\ude00"), "a\u{fffd}b\u{1f600}");
         assert!(

@@ -23,3 +23,8 @@ pub const MAX_RUN_EVENTS: usize = 4096;
 
 /// Most text in one packed run as this crate writes it, in bytes.
 pub const MAX_RUN_BYTES: usize = 256 * 1024;
+
+/// Whether every JSON reader keeps `number` exactly.
+pub(crate) fn is_safe(number: i64) -> bool {
+    number.unsigned_abs() <= MAX_SAFE_INTEGER.unsigned_abs()
+}

@@ -40,11 +40,25 @@ pub trait Payload: Serialize + DeserializeOwned {
 }
 
 /// A payload whose events are log-only: they carry no placement and produce no message. Appending one with a placement does
-/// not compile, nor does [`crate::session::Session::append`] of a surface payload.
+/// not compile:
+///
+/// ```compile_fail,E0277
+/// # use sessionlog::event::{Placement, SessionHeader, control::TurnStart};
+/// # use sessionlog::session::{Session, SessionOptions};
+/// # let session = Session::create(SessionHeader::new("s-1"), SessionOptions::new()).unwrap();
+/// session.append_surface(TurnStart::new(1), Placement::append());
+/// ```
 pub trait LogPayload: Payload {}
 
 /// A payload whose events produce messages and therefore need a [`super::Placement`]. The core's three surface types are the only
-/// ones (`user/message`, `assistant/message`, `tool/result`).
+/// ones (`user/message`, `assistant/message`, `tool/result`). Appending one without a placement does not compile:
+///
+/// ```compile_fail,E0277
+/// # use sessionlog::event::{SessionHeader, message::UserMessage};
+/// # use sessionlog::session::{Session, SessionOptions};
+/// # let session = Session::create(SessionHeader::new("s-1"), SessionOptions::new()).unwrap();
+/// session.append(UserMessage::text("where does this go?"));
+/// ```
 pub trait SurfacePayload: Payload + sealed::Sealed {}
 
 /// A log-only payload that may be appended outside the agent loop's ordinary lifecycle (rule L6).

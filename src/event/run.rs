@@ -10,7 +10,7 @@ use compact_str::CompactString;
 
 use super::Event;
 use super::json;
-use super::limits::{MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_SAFE_INTEGER};
+use super::limits::{MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_SAFE_INTEGER, is_safe};
 
 /// Which kind of delta a run holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -178,7 +178,7 @@ impl ChunkRun {
 
     /// Whether a delta with this head, seq and time may join at the end (P1, P2, and the size this crate keeps runs to).
     pub fn accepts(&self, head: &RunHead, seq: u64, time: i64, body: &str) -> bool {
-        let gap_is_safe = time.checked_sub(self.last_time).is_some_and(|gap| gap.abs() <= MAX_SAFE_INTEGER);
+        let gap_is_safe = time.checked_sub(self.last_time).is_some_and(is_safe);
         (*self.head == *head)
             && self.next_seq() == seq
             && gap_is_safe
@@ -228,11 +228,6 @@ impl ChunkRun {
     /// Seq behind the last delta.
     pub fn next_seq(&self) -> u64 {
         self.first_seq + self.count
-    }
-
-    /// All bodies one after the other (escapes kept).
-    pub(crate) fn bodies(&self) -> &str {
-        &self.bodies
     }
 
     /// Bytes held in memory.
@@ -342,7 +337,7 @@ fn check_marks(count: u64, first_time: i64, marks: &[u8], bodies: &str) -> Optio
     let mut rest = marks;
     let mut text = bodies;
     let mut time = first_time;
-    if count == 0 || time.abs() > MAX_SAFE_INTEGER {
+    if count == 0 || !is_safe(time) {
         return None;
     }
     for number in 0..count {
@@ -350,7 +345,7 @@ fn check_marks(count: u64, first_time: i64, marks: &[u8], bodies: &str) -> Optio
         if number == 0 && gap != 0 {
             return None;
         }
-        time = time.checked_add(gap).filter(|time| time.abs() <= MAX_SAFE_INTEGER)?;
+        time = time.checked_add(gap).filter(|time| is_safe(*time))?;
         let length = usize::try_from(take_varint(&mut rest)?).ok()?;
         let (body, tail) = text.split_at_checked(length)?;
         if !is_string_body(body) {

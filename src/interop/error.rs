@@ -6,67 +6,31 @@ use std::io;
 use crate::event::EnvelopeError;
 use crate::event::header::FORMAT_VERSION;
 use crate::session::upgrade::UpgradeError;
+use crate::session::validator::InvalidEvent;
 
 /// Why an import stopped, and where. Everything before the place was read and is intact.
 #[derive(Debug)]
-pub struct ImportError(Box<Refusal>);
-
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) kind: ImportErrorKind,
-    pub(super) file: Option<String>,
-    pub(super) session: Option<String>,
-    pub(super) line: u64,
-    pub(super) offset: u64,
-    pub(super) seq: Option<u64>,
-    pub(super) intact: u64,
-}
-
-impl From<Refusal> for ImportError {
-    fn from(refusal: Refusal) -> Self {
-        Self(Box::new(refusal))
-    }
+pub struct ImportError {
+    /// What is wrong.
+    pub kind: Box<ImportErrorKind>,
+    /// The file, as the caller named it.
+    pub file: Option<String>,
+    /// The session's id as the header states it, once that was read.
+    pub session: Option<String>,
+    /// Number of the line, from 1; 0 when no line was reached.
+    pub line: u64,
+    /// Byte offset of the fault: in the decoded text, except for [`ImportErrorKind::Zstd`], where it is in the file.
+    pub offset: u64,
+    /// Seq of the event at fault: the recorded one, else the position it would have had.
+    pub seq: Option<u64>,
+    /// Number of events before the fault.
+    pub intact: u64,
 }
 
 impl ImportError {
-    /// What is wrong.
-    pub fn kind(&self) -> &ImportErrorKind {
-        &self.0.kind
-    }
-
     /// The machine-readable name of the class, such as `gap`.
     pub fn class(&self) -> &'static str {
-        self.0.kind.class()
-    }
-
-    /// The file, as the caller named it.
-    pub fn file(&self) -> Option<&str> {
-        self.0.file.as_deref()
-    }
-
-    /// The session's id as the header states it, once that was read.
-    pub fn session(&self) -> Option<&str> {
-        self.0.session.as_deref()
-    }
-
-    /// Number of the line, from 1; 0 when no line was reached.
-    pub fn line(&self) -> u64 {
-        self.0.line
-    }
-
-    /// Byte offset of the fault: in the decoded text, except for [`ImportErrorKind::Zstd`], where it is in the file.
-    pub fn offset(&self) -> u64 {
-        self.0.offset
-    }
-
-    /// Seq of the event at fault: the recorded one, else the position it would have had.
-    pub fn seq(&self) -> Option<u64> {
-        self.0.seq
-    }
-
-    /// Number of events before the fault.
-    pub fn intact(&self) -> u64 {
-        self.0.intact
+        self.kind.class()
     }
 }
 
@@ -117,8 +81,6 @@ pub enum ImportErrorKind {
         /// What is wrong, naming the member.
         detail: String,
     },
-    /// A header and no event: a session exists from its first event on.
-    NoEvents,
     /// A second header line: two logs in one file.
     SecondHeader {
         /// The id that it states.
@@ -132,10 +94,7 @@ pub enum ImportErrorKind {
     /// An event's envelope is malformed.
     Envelope(EnvelopeError),
     /// An event that may not stand where it stands.
-    Invalid {
-        /// What is wrong.
-        detail: String,
-    },
+    Invalid(InvalidEvent),
     /// Surface events with and without `surfaceOp` in one log.
     MixedSurface {
         /// The first event of the other kind.
@@ -190,12 +149,10 @@ impl ImportErrorKind {
             Self::Empty => "empty",
             Self::NoHeader { .. } => "no-header",
             Self::Header { .. } => "header",
-            Self::NoEvents => "no-events",
             Self::SecondHeader { .. } => "second-header",
             Self::NewerVersion { .. } => "newer-version",
-            Self::Envelope(EnvelopeError::Surface { .. }) | Self::MixedSurface { .. } => "surface",
+            Self::Envelope(EnvelopeError::Surface { .. }) | Self::MixedSurface { .. } | Self::Invalid(_) => "surface",
             Self::Envelope(_) => "envelope",
-            Self::Invalid { .. } => "invalid",
             Self::Retired { .. } => "retired",
             Self::Upgrade(_) => "upgrade",
             Self::Row { .. } => "row",
@@ -214,13 +171,13 @@ impl ImportErrorKind {
             Self::NulRun { .. } => "a crash left them; cut them out of a copy and import that",
             Self::Utf8 | Self::Json { .. } => "look at the line; mend it in a copy and import that",
             Self::CutLine { .. } => "drop the line from a copy to import what is before it",
-            Self::Empty | Self::NoEvents => "there is nothing to import",
+            Self::Empty => "there is nothing to import",
             Self::NoHeader { .. } | Self::Header { .. } => {
                 "a session log starts with a line {\"type\":\"session\",\"id\":..}; put one in front in a copy"
             }
             Self::SecondHeader { .. } => "split the file at its header lines and import the parts",
             Self::NewerVersion { .. } => "upgrade sessionlog",
-            Self::Envelope(_) | Self::Invalid { .. } | Self::Upgrade(_) | Self::Row { .. } => {
+            Self::Envelope(_) | Self::Invalid(_) | Self::Upgrade(_) | Self::Row { .. } => {
                 "mend the event in a copy and import that"
             }
             Self::MixedSurface { .. } => "the log mixes two releases' events; import the part before it",
@@ -246,13 +203,12 @@ impl fmt::Display for ImportErrorKind {
             Self::Empty => f.write_str("the file is empty"),
             Self::NoHeader { found } => write!(f, "no session header: {found}"),
             Self::Header { detail } => f.write_str(detail),
-            Self::NoEvents => f.write_str("a header and no events; a session exists from its first event on"),
             Self::SecondHeader { id } => write!(f, "a second session header, of session {id:?}"),
             Self::NewerVersion { found } => {
                 write!(f, "written by a newer version (format {found}; this release reads up to {FORMAT_VERSION})")
             }
             Self::Envelope(error) => error.fmt(f),
-            Self::Invalid { detail } => f.write_str(detail),
+            Self::Invalid(error) => write!(f, "\"{}\" {}", error.event_type, error.problem),
             Self::MixedSurface { earlier, recorded: true } => {
                 write!(f, "the event carries surfaceOp, but the surface event at seq {earlier} does not")
             }
@@ -275,35 +231,36 @@ impl fmt::Display for ImportErrorKind {
 
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(session) = &self.0.session {
+        if let Some(session) = &self.session {
             write!(f, "session {}: ", session.escape_debug())?;
         }
-        if let Some(file) = &self.0.file {
+        if let Some(file) = &self.file {
             write!(f, "{file}: ")?;
         }
-        if self.0.line > 0 {
-            write!(f, "line {}, ", self.0.line)?;
+        if self.line > 0 {
+            write!(f, "line {}, ", self.line)?;
         }
-        write!(f, "offset {}", self.0.offset)?;
-        if let Some(seq) = self.0.seq {
+        write!(f, "offset {}", self.offset)?;
+        if let Some(seq) = self.seq {
             write!(f, ", seq {seq}")?;
         }
-        write!(f, ": {}", self.0.kind)?;
-        match self.0.intact {
+        write!(f, ": {}", self.kind)?;
+        match self.intact {
             0 => {}
             1 => write!(f, "; the event before it is intact")?,
             count => write!(f, "; the {count} events before it are intact")?,
         }
-        write!(f, " ({})", self.0.kind.next_step())
+        write!(f, " ({})", self.kind.next_step())
     }
 }
 
 impl std::error::Error for ImportError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.0.kind {
+        match &*self.kind {
             ImportErrorKind::Io(error) => Some(error),
             ImportErrorKind::Envelope(error) => Some(error),
             ImportErrorKind::Upgrade(error) => Some(error),
+            ImportErrorKind::Invalid(error) => Some(error),
             _ => None,
         }
     }

@@ -123,8 +123,7 @@ impl<W: Write> DshWriter<W> {
     }
 
     fn run(&mut self, next: &ChunkRun) -> io::Result<()> {
-        let mut seq = next.first_seq();
-        for (time, body) in next.deltas() {
+        for (seq, (time, body)) in (next.first_seq()..).zip(next.deltas()) {
             match &mut self.run {
                 Some(run) if run.accepts(next.head(), seq, time, body) => run.push_unchecked(time, body),
                 _ => {
@@ -132,7 +131,6 @@ impl<W: Write> DshWriter<W> {
                     self.run = Some(ChunkRun::start(std::sync::Arc::clone(next.head()), seq, time, body));
                 }
             }
-            seq += 1;
         }
         Ok(())
     }

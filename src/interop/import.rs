@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::Read;
 
-use super::error::{ImportError, ImportErrorKind, Refusal};
+use super::error::{ImportError, ImportErrorKind};
 use super::intake::{Admitted, Intake};
 use super::lines::{LineFault, Lines, MAX_LINE_BYTES};
 use super::report::ImportReport;
@@ -13,7 +13,7 @@ use crate::event::chunk::ASSISTANT_CHUNK;
 use crate::event::envelope::is_surface_type;
 use crate::event::header::{FORMAT_VERSION, is_absolute};
 use crate::event::json::{self, JsonText};
-use crate::event::limits::MAX_SAFE_INTEGER;
+use crate::event::limits::is_safe;
 use crate::event::run::DeltaKind;
 use crate::event::vocabulary::retired_shape;
 use crate::event::{Batch, Event, Item, NewEvent, RawEnvelope, SessionHeader, SurfaceOp};
@@ -89,10 +89,10 @@ pub struct Import<R> {
 }
 
 impl<R: Read> Import<R> {
-    /// Reads the header and the first event.
+    /// Reads the header and the first event, if there is one: a log may be a header alone, of a session that was never used.
     ///
     /// # Errors
-    /// [`ImportError`] when there is no header that this release can read, no event, or the first event is at fault. A newer
+    /// [`ImportError`] when there is no header that this release can read, or the first event is at fault. A newer
     /// version is reported before anything else about the header is looked at (N2).
     pub fn open(input: R, options: ImportOptions) -> Result<Self, ImportError> {
         let place = Place { file: options.file.as_ref(), session: None, line: 0, intact: 0 };
@@ -137,13 +137,15 @@ impl<R: Read> Import<R> {
         while import.intake.next_seq() == 0 && !import.ended {
             import.advance();
         }
-        if import.intake.next_seq() > 0 {
-            return Ok(import);
+        match import.failed.take() {
+            Some(error) if import.intake.next_seq() == 0 => return Err(error),
+            // Events before a fault are given out first.
+            failed => import.failed = failed,
         }
-        Err(import.failed.take().unwrap_or_else(|| {
-            let offset = import.lines.bytes_decoded();
-            import.place().refuse(ImportErrorKind::NoEvents, offset, None)
-        }))
+        if import.header.created_at.is_none() {
+            import.created_at(None);
+        }
+        Ok(import)
     }
 
     /// The header as it will be stored: in the current version, with what was missing filled in.
@@ -345,7 +347,7 @@ impl<R: Read> Import<R> {
             [&row.head.id, &row.head.name].into_iter().flatten().all(|body| !json::has_lone_surrogate(body));
         let mut taken = 0;
         for ((time, body), seq) in row.deltas(row.time.unwrap_or(created_at)).zip(first..) {
-            if time.abs() > MAX_SAFE_INTEGER {
+            if !is_safe(time) {
                 break;
             }
             let admitted = if plain_head && !json::has_lone_surrogate(body) {
@@ -409,8 +411,8 @@ fn read_header_line<R: Read>(
 
 fn note_lines<R: Read>(report: &mut ImportReport, lines: &Lines<R>) {
     report.lines = lines.number();
-    report.blank_lines = lines.blank_lines;
-    report.crlf_lines = lines.crlf_lines;
+    report.blank_lines = lines.blank;
+    report.crlf_lines = lines.crlf;
     report.byte_order_mark = lines.byte_order_mark;
     report.bytes_in = lines.bytes_in();
     report.bytes_decoded = lines.bytes_decoded();
@@ -455,7 +457,15 @@ struct Place<'a> {
 impl Place<'_> {
     fn refuse(&self, kind: ImportErrorKind, offset: u64, seq: Option<u64>) -> ImportError {
         let session = self.session.filter(|id| !id.is_empty()).cloned();
-        Refusal { kind, file: self.file.cloned(), session, line: self.line, offset, seq, intact: self.intact }.into()
+        ImportError {
+            kind: Box::new(kind),
+            file: self.file.cloned(),
+            session,
+            line: self.line,
+            offset,
+            seq,
+            intact: self.intact,
+        }
     }
 
     fn source_fault(&self, fault: SourceFault, offset: u64) -> ImportError {

@@ -9,6 +9,7 @@ use crate::event::chunk::ASSISTANT_CHUNK;
 use crate::event::limits::{MAX_SAFE_INTEGER, MIN_RUN_EVENTS};
 use crate::event::run::RunHead;
 use crate::event::{ChunkRun, Event, Item, Placement, SurfaceOp};
+use crate::session::validator::Validator;
 
 /// How many events back a repeated one can still be told from a different one. Two writers drift apart by what one of them had
 /// not yet flushed; this is far more.
@@ -29,7 +30,7 @@ pub(super) enum Admitted {
 
 /// Takes in events in order and gives out items.
 pub(super) struct Intake {
-    next: u64,
+    validator: Validator,
     recent: VecDeque<Seen>,
     /// Random keys: nobody can prepare two events with one digest.
     keys: RandomState,
@@ -41,7 +42,7 @@ pub(super) struct Intake {
 impl Intake {
     pub(super) fn new() -> Self {
         Self {
-            next: 0,
+            validator: Validator::new(),
             recent: VecDeque::new(),
             keys: RandomState::new(),
             scratch: String::new(),
@@ -52,21 +53,21 @@ impl Intake {
 
     /// Seq of the next event.
     pub(super) fn next_seq(&self) -> u64 {
-        self.next
+        self.validator.next_seq()
     }
 
     /// Takes in an event that is no packable delta, or one that is.
     pub(super) fn admit(&mut self, event: &Event, line: u64) -> Result<Admitted, ImportErrorKind> {
-        if let Some(delta) = ChunkRun::of(event) {
-            if let Some((time, body)) = delta.deltas().next() {
-                return self.admit_delta(delta.head(), event.seq(), time, body, line);
-            }
+        if let Some(delta) = ChunkRun::of(event)
+            && let Some((time, body)) = delta.deltas().next()
+        {
+            return self.admit_delta(delta.head(), event.seq(), time, body, line);
         }
         let digest = self.digest(event.event_type(), event.time(), event.ignorable(), event.placement(), &event.data());
         if self.place(event.seq(), digest)? == Admitted::Repeated {
             return Ok(Admitted::Repeated);
         }
-        self.check(event)?;
+        self.validator.check(event).map_err(ImportErrorKind::Invalid)?;
         self.end_run();
         self.ready.push_back(Item::Event(event.clone()));
         self.took(digest, line);
@@ -90,7 +91,8 @@ impl Intake {
         if self.place(seq, digest)? == Admitted::Repeated {
             return Ok(Admitted::Repeated);
         }
-        self.check(&Event::delta(seq, time, Arc::clone(head), body.into()))?;
+        let event = Event::delta(seq, time, Arc::clone(head), body.into());
+        self.validator.check(&event).map_err(ImportErrorKind::Invalid)?;
         match &mut self.run {
             Some(run) if run.accepts(head, seq, time, body) => run.push_unchecked(time, body),
             _ => {
@@ -120,7 +122,7 @@ impl Intake {
 
     /// Compares `seq` with the position that comes next.
     fn place(&self, seq: u64, digest: u64) -> Result<Admitted, ImportErrorKind> {
-        let expected = self.next;
+        let expected = self.next_seq();
         if seq == expected {
             if seq >= MAX_SAFE_INTEGER.unsigned_abs() {
                 return Err(ImportErrorKind::TooLarge { what: "the log's length", limit: seq });
@@ -144,12 +146,6 @@ impl Intake {
             self.recent.pop_front();
         }
         self.recent.push_back(Seen { digest, line });
-        self.next += 1;
-    }
-
-    fn check(&mut self, event: &Event) -> Result<(), ImportErrorKind> {
-        let _ = (&mut self.next, event);
-        Ok(())
     }
 
     fn digest(&self, event_type: &str, time: i64, ignorable: bool, placement: Option<&Placement>, data: &str) -> u64 {

@@ -38,9 +38,11 @@ pub(super) struct Lines<R> {
     start: u64,
     number: u64,
     terminated: bool,
-    pub(super) blank_lines: u64,
+    /// Blank lines so far.
+    pub(super) blank: u64,
     blank_bytes: u64,
-    pub(super) crlf_lines: u64,
+    /// Lines so far that ended in CR LF.
+    pub(super) crlf: u64,
     pub(super) byte_order_mark: bool,
 }
 
@@ -57,9 +59,9 @@ impl<R: Read> Lines<R> {
             start: 0,
             number: 0,
             terminated: true,
-            blank_lines: 0,
+            blank: 0,
             blank_bytes: 0,
-            crlf_lines: 0,
+            crlf: 0,
             byte_order_mark: false,
         }
     }
@@ -100,7 +102,7 @@ impl<R: Read> Lines<R> {
             }
             if self.terminated && self.line.last() == Some(&b'\r') {
                 self.line.pop();
-                self.crlf_lines += 1;
+                self.crlf += 1;
             }
             if !self.line.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r')) {
                 break;
@@ -109,7 +111,7 @@ impl<R: Read> Lines<R> {
                 // Nothing but a byte order mark.
                 return Ok(None);
             }
-            self.blank_lines += 1;
+            self.blank += 1;
             self.blank_bytes += self.line.len() as u64 + 1;
             if self.blank_bytes > MAX_BLANK_BYTES {
                 return Err(LineFault::TooMuchBlank { limit: MAX_BLANK_BYTES });

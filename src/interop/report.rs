@@ -6,6 +6,7 @@ use crate::session::upgrade::Upgraded;
 
 /// Counts of an import so far; complete once the log has been read to its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about one file, not states")]
 pub struct ImportReport {
     /// Events accepted.
     pub events: u64,

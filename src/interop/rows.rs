@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::event::ChunkRun;
 use crate::event::json;
-use crate::event::limits::MAX_SAFE_INTEGER;
+use crate::event::limits::{MAX_SAFE_INTEGER, is_safe};
 use crate::event::run::{DeltaKind, RunHead};
 
 /// The kind of delta behind a row's type tag.
@@ -68,7 +68,7 @@ impl<'a> Row<'a> {
         let [_, seq, time, data] = members(text, ["type", "seq0", "time0", "data"])?;
         let seq = seq.map(|seq| safe(seq).ok_or_else(|| fault("seq0", "is not an integer from 0 to 2^53-1")));
         let time = time.map(|time| {
-            let time = json::integer(time).filter(|time| time.abs() <= MAX_SAFE_INTEGER);
+            let time = json::integer(time).filter(|time| is_safe(*time));
             time.ok_or_else(|| fault("time0", "is not an integer within +-(2^53-1) milliseconds"))
         });
         let data = data.ok_or_else(|| fault("data", "is missing"))?;
@@ -114,8 +114,8 @@ impl<'a> Row<'a> {
         // A row without a time gets one that is known only later; its sums are checked when it is.
         let mut time = self.time.unwrap_or(0);
         for gap in json::elements(self.gaps).ok_or_else(|| fault("dt", "is not a list"))? {
-            let gap = json::integer(gap).filter(|gap| gap.abs() <= MAX_SAFE_INTEGER);
-            let sum = gap.and_then(|gap| time.checked_add(gap)).filter(|sum| sum.abs() <= MAX_SAFE_INTEGER);
+            let gap = json::integer(gap).filter(|gap| is_safe(*gap));
+            let sum = gap.and_then(|gap| time.checked_add(gap)).filter(|sum| is_safe(*sum));
             time = sum.ok_or_else(|| fault("dt", "holds no integer or leads out of the safe range of times"))?;
             gaps += 1;
         }
@@ -143,7 +143,7 @@ impl<'a> Row<'a> {
 /// Appends the run as a row, without a line break.
 pub(super) fn write(run: &ChunkRun, out: &mut String) {
     let head = run.head();
-    let (tag, list) = match head.kind {
+    let (tag, key) = match head.kind {
         DeltaKind::Text => ("text-chunks", "texts"),
         DeltaKind::Reasoning => ("reasoning-chunks", "texts"),
         DeltaKind::ToolCall => ("tool-call-chunks", "args"),
@@ -175,7 +175,7 @@ pub(super) fn write(run: &ChunkRun, out: &mut String) {
             out.push('"');
         }
     }
-    let _ = write!(out, ",\"{list}\":[");
+    let _ = write!(out, ",\"{key}\":[");
     for (index, (_, body)) in run.deltas().enumerate() {
         out.push_str(if index > 0 { ",\"" } else { "\"" });
         out.push_str(body);

@@ -30,9 +30,10 @@ pub(super) enum SourceFault {
 /// A log's text as a stream of bytes.
 pub(super) struct Source<R> {
     input: R,
-    /// Bytes taken from `input` and not yet handed out: the look-ahead at first, later compressed input.
-    ahead: Vec<u8>,
+    /// Bytes taken from `input`; those from `at` to `filled` are still to be handed out or decoded.
+    buffer: Vec<u8>,
     at: usize,
+    filled: usize,
     ended: bool,
     bytes_in: u64,
     zstd: Option<Frames>,
@@ -54,11 +55,12 @@ fn is_zstd(start: &[u8]) -> bool {
 
 impl<R: Read> Source<R> {
     pub(super) fn open(input: R, limit: u64) -> Result<Self, SourceFault> {
-        let mut source = Self { input, ahead: Vec::new(), at: 0, ended: false, bytes_in: 0, zstd: None };
-        while source.ahead.len() < FRAME_MAGIC.len() && !source.ended {
+        let buffer = vec![0; INPUT_BYTES];
+        let mut source = Self { input, buffer, at: 0, filled: 0, ended: false, bytes_in: 0, zstd: None };
+        while source.filled < FRAME_MAGIC.len() && !source.ended {
             source.take_more()?;
         }
-        if source.ahead.get(..4).is_some_and(is_zstd) {
+        if source.waiting().get(..4).is_some_and(is_zstd) {
             let mut decoder = Decoder::new().map_err(SourceFault::Io)?;
             decoder.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG)).map_err(SourceFault::Io)?;
             source.zstd = Some(Frames { decoder, frame_start: 0, open: false, decoded: 0, limit });
@@ -71,29 +73,30 @@ impl<R: Read> Source<R> {
         self.bytes_in
     }
 
-    /// Appends one read of the input to `ahead`.
+    /// Bytes that were read and not yet used.
+    fn waiting(&self) -> &[u8] {
+        self.buffer.get(self.at..self.filled).unwrap_or_default()
+    }
+
+    /// Adds one read of the input to what is waiting.
     fn take_more(&mut self) -> Result<(), SourceFault> {
-        let kept = self.ahead.len();
-        self.ahead.resize(kept + INPUT_BYTES, 0);
-        let read = loop {
-            match self.input.read(self.ahead.get_mut(kept..).unwrap_or_default()) {
+        let room = self.buffer.get_mut(self.filled..).unwrap_or_default();
+        let count = loop {
+            match self.input.read(room) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other,
+                other => break other.map_err(SourceFault::Io)?,
             }
         };
-        let count = *read.as_ref().unwrap_or(&0);
-        self.ahead.truncate(kept + count);
-        read.map_err(SourceFault::Io)?;
         self.ended = count == 0;
+        self.filled += count;
         self.bytes_in += count as u64;
         Ok(())
     }
 
-    /// Makes sure that `ahead` holds unread bytes unless the input has ended.
+    /// Makes sure that something is waiting unless the input has ended.
     fn refill(&mut self) -> Result<(), SourceFault> {
-        if self.at >= self.ahead.len() && !self.ended {
-            self.ahead.clear();
-            self.at = 0;
+        if self.at >= self.filled && !self.ended {
+            (self.at, self.filled) = (0, 0);
             self.take_more()?;
         }
         Ok(())
@@ -103,7 +106,7 @@ impl<R: Read> Source<R> {
     pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize, SourceFault> {
         loop {
             self.refill()?;
-            let waiting = self.ahead.get(self.at..).unwrap_or_default();
+            let waiting = self.buffer.get(self.at..self.filled).unwrap_or_default();
             let Some(frames) = &mut self.zstd else {
                 let count = waiting.len().min(out.len());
                 if let (Some(to), Some(from)) = (out.get_mut(..count), waiting.get(..count)) {

@@ -22,7 +22,9 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// CRC-32 of several pieces one after the other.
 pub(crate) fn crc(pieces: &[&[u8]]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    pieces.iter().for_each(|piece| hasher.update(piece));
+    for piece in pieces {
+        hasher.update(piece);
+    }
     hasher.finalize()
 }
 

@@ -294,8 +294,13 @@ impl Engine {
     /// `NotFound`; `Busy` naming the holder, which may be this process; damage, and then nothing was changed; I/O.
     pub fn take_over(&self, id: &SessionId) -> Result<Taken, BackendError> {
         let site = &self.0.site;
-        let (writer, torn) =
-            recovery::take_over(self.directory(id), Arc::clone(&site.random), site.rotate_at, site.compress)?;
+        let directory = self.directory(id);
+        directory.check()?;
+        // The session's own name may not be durable: its creator may have been stopped, or told that it failed.
+        self.make_store()?;
+        let synced = site.files.sync_directory(&site.sessions);
+        synced.map_err(|error| directory.io("taking the session over", &site.sessions, error))?;
+        let (writer, torn) = recovery::take_over(directory, Arc::clone(&site.random), site.rotate_at, site.compress)?;
         let head = self.head_of_writer(&writer)?;
         // The kernel's lock has just said that there is no other writer, so an entry that remains is one that lost the session.
         locked(&self.0.writers).insert(id.clone(), Arc::new(Mutex::new(writer)));
@@ -318,10 +323,8 @@ impl Engine {
             let detail = format!("the batch starts at seq {}, not at {}", batch.first_seq(), expected.next_seq);
             return Err(failed(BackendError::new(ErrorKind::Invalid, detail)));
         }
-        if expected == Expected::ABSENT {
-            if let Some(header) = header {
-                return self.create(id, header, batch);
-            }
+        if let Some(header) = header.filter(|_| expected == Expected::ABSENT) {
+            return self.create(id, header, batch);
         }
         let Some(writer) = self.writer(id) else {
             let head = self.head(id).map_err(failed)?;
@@ -522,11 +525,11 @@ impl Engine {
     }
 
     /// Makes a session of the batches that `next` gives, in log order, until it gives `None`. The session appears whole and
-    /// durable or not at all, and no one owns it afterwards. Holds one batch at a time.
+    /// durable or not at all, and no one owns it afterwards. Without any batch it is a session of no events. Holds one batch at a
+    /// time.
     ///
     /// # Errors
-    /// What `next` reports; `Exists`; `Invalid` for the header, for batches that do not continue each other from seq 0, or for
-    /// none at all; I/O.
+    /// What `next` reports; `Exists`; `Invalid` for the header or for batches that do not continue each other from seq 0; I/O.
     pub fn create_whole<E: From<BackendError>>(
         &self,
         header: &SessionHeader,
@@ -536,25 +539,16 @@ impl Engine {
         let target = self.locate(&id);
         // The first batch comes before anything is made, so that a source that refuses at once leaves no store behind.
         let mut batch = next()?;
-        let mut builder: Option<Builder> = None;
+        let mut builder = self.begin(&id, header, &target)?;
         let filled = loop {
             let Some(full) = batch else { break Ok(()) };
-            let added = match &mut builder {
-                Some(builder) => add_in_order(builder, &full),
-                None => self.begin(&id, header, &target).and_then(|begun| add_in_order(builder.insert(begun), &full)),
-            };
-            if let Err(error) = added {
+            if let Err(error) = add_in_order(&mut builder, &full) {
                 break Err(E::from(error.with_session(&id)));
             }
             match next() {
                 Ok(following) => batch = following,
                 Err(error) => break Err(error),
             }
-        };
-        let Some(builder) = builder else {
-            filled?;
-            let detail = "a session exists from its first event on; there is none";
-            return Err(BackendError::new(ErrorKind::Invalid, detail).with_session(&id).into());
         };
         if let Err(error) = filled {
             builder.abandon();
@@ -639,23 +633,26 @@ fn check_header(id: &SessionId, header: &SessionHeader) -> Result<(), BackendErr
     Ok(())
 }
 
-/// Makes a directory and those above it that are missing, each name durable.
+/// Makes a directory and those above it that are missing, each name durable. Names that are there already are synced too:
+/// whoever made them may have been stopped before it could.
 fn make_directories(files: &dyn Files, path: &Path) -> Result<(), BackendError> {
     let failed = |path: &Path, error| BackendError::io("making a directory", path, error);
     let mut missing = Vec::new();
-    let mut at = Some(path);
-    while let Some(here) = at {
+    for here in path.ancestors() {
         match files.stat(here) {
             Ok(_) => break,
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(here),
             Err(error) => return Err(failed(here, error)),
         }
-        at = here.parent();
     }
     for directory in missing.into_iter().rev() {
         make_directory(files, directory)?;
-        if let Some(parent) = directory.parent() {
-            files.sync_directory(parent).map_err(|error| failed(parent, error))?;
+    }
+    for parent in path.ancestors().skip(1) {
+        match files.sync_directory(parent) {
+            // Where this process may not even look, it has made nothing.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(failed(parent, error)),
+            _ => {}
         }
     }
     Ok(())

@@ -15,7 +15,10 @@ pub(crate) const CHECKSUM_CRC32: u8 = 1;
 /// Length of the header in this format, in bytes.
 pub(crate) const HEADER_BYTES: usize = 96;
 
-/// As an offset: where the first record starts.
+/// The same as it stands in the header.
+const HEADER_LENGTH: u32 = 96;
+
+/// The same as an offset: where the first record starts.
 pub(crate) const FIRST_RECORD: u64 = HEADER_BYTES as u64;
 
 /// Longest header that a later format may have: what a reader looks at to tell a newer version from damage.
@@ -62,7 +65,7 @@ impl JournalHeader {
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.push(CHECKSUM_CRC32);
         out.push(0);
-        out.extend_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+        out.extend_from_slice(&HEADER_LENGTH.to_le_bytes());
         out.extend_from_slice(&self.salt.to_le_bytes());
         out.extend_from_slice(&self.session);
         out.extend_from_slice(&self.first_seq.to_le_bytes());

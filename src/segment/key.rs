@@ -77,11 +77,8 @@ fn escape(byte: u8, key: &mut String) {
 
 /// Names that Windows takes for devices in any directory. With an extension they are devices too, but a dot is escaped.
 fn is_device_name(text: &str) -> bool {
-    match text.as_bytes() {
-        b"con" | b"prn" | b"aux" | b"nul" => true,
-        [b'c', b'o', b'm', b'0'..=b'9'] | [b'l', b'p', b't', b'0'..=b'9'] => true,
-        _ => false,
-    }
+    matches!(text, "con" | "prn" | "aux" | "nul")
+        || matches!(text.as_bytes(), [b'c', b'o', b'm', b'0'..=b'9'] | [b'l', b'p', b't', b'0'..=b'9'])
 }
 
 #[cfg(test)]

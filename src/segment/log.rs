@@ -16,6 +16,8 @@ const ATTEMPTS: usize = 5;
 pub(crate) struct Newest {
     pub(crate) header: JournalHeader,
     pub(crate) identity: Identity,
+    /// Where the last append starts: when it was written, everything before it was durable.
+    pub(crate) last_append: u64,
     /// Behind the last whole record.
     pub(crate) end: u64,
     /// Length of the file.
@@ -92,7 +94,9 @@ pub(crate) fn newest_position(directory: &SessionDirectory) -> Result<(u64, u64,
 }
 
 /// The names of the journals, and which file the newest is and how long.
-fn fingerprint(directory: &SessionDirectory) -> Result<(Vec<u64>, Option<(Identity, u64)>), BackendError> {
+type Fingerprint = (Vec<u64>, Option<(Identity, u64)>);
+
+fn fingerprint(directory: &SessionDirectory) -> Result<Fingerprint, BackendError> {
     let names = directory.journals()?;
     let newest = names.last().and_then(|name| directory.files.stat(&directory.file(&journal::file_name(*name))).ok());
     Ok((names, newest.map(|stat| (stat.identity, stat.length))))
@@ -132,28 +136,71 @@ pub(crate) fn scan_once(
     loop {
         log.bytes = log.bytes.saturating_add(current.length);
         let Some(name) = names.next() else {
-            let scanner = Scanner::new(current, 0);
-            return scan_newest(directory, scanner, None, log, visit).map(Some);
+            return scan_newest(directory, Scanner::open_ended(current), None, log, visit).map(Some);
         };
-        match Journal::open(directory, name, current.header.first_seq)? {
-            Opening::Gone => return Ok(None),
-            Opening::Cut(length) => {
-                if names.len() > 0 {
-                    let path = directory.file(&journal::file_name(name));
-                    let detail = "the file was cut within its header";
-                    return Err(directory.damage(DamageClass::Gap, &path, Some(0), current.header.first_seq, detail));
-                }
+        let next = match Journal::open(directory, name, current.header.first_seq) {
+            Ok(Opening::Gone) => return Ok(None),
+            Ok(Opening::Sound(next)) => next,
+            Ok(Opening::Cut(length)) if names.len() == 0 => {
                 log.bytes = log.bytes.saturating_add(length);
                 let torn = headless(directory, name, length);
-                return scan_newest(directory, Scanner::new(current, 0), Some((name, torn)), log, visit).map(Some);
+                let scanner = Scanner::open_ended(current);
+                return scan_newest(directory, scanner, Some((name, torn)), log, visit).map(Some);
             }
-            Opening::Sound(next) => {
-                let scanner = scan_counted(directory, current, &next, &mut log, visit)?;
-                check_start(directory, name, name, scanner.next_seq)?;
-                current = next;
+            Ok(Opening::Cut(_)) => {
+                let path = directory.file(&journal::file_name(name));
+                let detail = "the file was cut within its header";
+                let error = directory.damage(DamageClass::Gap, &path, Some(0), 0, detail);
+                return Err(behind(directory, current, name, error, &mut log, visit));
             }
+            Err(error) => return Err(behind(directory, current, name, error, &mut log, visit)),
+        };
+        if let Err(error) = check_link(directory, &current.header, &next) {
+            return Err(behind(directory, current, name, error, &mut log, visit));
         }
+        let scanner = scan_counted(directory, current, &next, &mut log, visit)?;
+        check_start(directory, name, name, scanner.next_seq)?;
+        current = next;
     }
+}
+
+/// Damage in the file that goes on behind `current`, with how much of `current` is good before it; or damage in `current`.
+fn behind(
+    directory: &SessionDirectory,
+    current: Journal,
+    name: u64,
+    mut error: BackendError,
+    log: &mut LogEnd,
+    visit: Visit<'_>,
+) -> BackendError {
+    let Some(damage) = &mut error.damage else { return error };
+    let mut scanner = Scanner::open_ended(current);
+    match run(directory, &mut scanner, Some(name), true, log, visit) {
+        Ok(_) => {
+            damage.intact_before = scanner.next_seq;
+            error
+        }
+        Err(earlier) => earlier,
+    }
+}
+
+/// Checks that `next` says that it continues the journal with this header.
+///
+/// # Errors
+/// Damage: a gap when it continues another one, which is missing; else an identity mismatch.
+pub(crate) fn check_link(
+    directory: &SessionDirectory,
+    current: &JournalHeader,
+    next: &Journal,
+) -> Result<(), BackendError> {
+    let (class, detail) = match next.header.predecessor {
+        Some(before) if before.first_seq != current.first_seq => {
+            (DamageClass::Gap, format!("it continues {}, which is missing", journal::file_name(before.first_seq)))
+        }
+        Some(before) if before.salt == current.salt => return Ok(()),
+        _ => (DamageClass::IdentityMismatch, "it does not continue the journal before it".to_owned()),
+    };
+    Err(directory.damage(class, &next.path, Some(56), current.first_seq, detail))
 }
 
 /// A journal that starts elsewhere than where the log has come to.
@@ -181,26 +228,10 @@ fn scan_counted(
     log: &mut LogEnd,
     visit: Visit<'_>,
 ) -> Result<Scanner, BackendError> {
-    let before = next.header.predecessor;
-    if before.is_none_or(|before| before.salt != current.header.salt || before.first_seq != current.header.first_seq) {
-        let missing =
-            before.filter(|before| before.first_seq != current.header.first_seq).map(|before| before.first_seq);
-        let (class, detail) = match missing {
-            Some(name) => (DamageClass::Gap, format!("it continues {}, which is missing", journal::file_name(name))),
-            None => (DamageClass::IdentityMismatch, "it does not continue the journal before it".into()),
-        };
-        return Err(directory.damage(class, &next.path, Some(56), current.header.first_seq, detail));
-    }
-    let limit = before.map_or(0, |before| before.end);
-    let length = current.length;
-    let mut scanner = Scanner::new(current, limit.min(length));
-    run(directory, &mut scanner, None, length < limit, log, visit)?;
-    if length < limit {
-        let detail = format!("the file ends here; the next one continues it from offset {limit}");
-        let path = &scanner.journal.path;
-        return Err(directory.damage(DamageClass::Gap, path, Some(length), scanner.next_seq, detail));
-    }
-    Ok(scanner)
+    let end = next.header.predecessor.map_or(0, |before| before.end);
+    let mut scanner = Scanner::up_to(current, end);
+    run(directory, &mut scanner, None, false, log, visit)?;
+    if scanner.is_cut_short() { Err(scanner.cut_short(directory)) } else { Ok(scanner) }
 }
 
 /// Goes through the newest journal and judges its end. With `headless`, the journal behind this one has lost its header: its
@@ -212,9 +243,8 @@ fn scan_newest(
     mut log: LogEnd,
     visit: Visit<'_>,
 ) -> Result<LogEnd, BackendError> {
-    scanner.limit = scanner.journal.length;
     let stop = headless.as_ref().map(|(name, _)| *name);
-    run(directory, &mut scanner, stop, true, &mut log, visit)?;
+    let last_append = run(directory, &mut scanner, stop, true, &mut log, visit)?;
     let (end, length) = (scanner.offset, scanner.journal.length);
     if let Some((name, torn)) = headless {
         check_start(directory, name, name, scanner.next_seq)?;
@@ -225,12 +255,12 @@ fn scan_newest(
     }
     let Journal { header, identity, .. } = scanner.journal;
     log.next_seq = scanner.next_seq;
-    log.newest = Some(Newest { header, identity, end, length });
+    log.newest = Some(Newest { header, identity, last_append, end, length });
     Ok(log)
 }
 
 /// Steps through the records up to the scanner's limit or the seq `stop`. With `open_end`, bytes that are no record end the log
-/// if no later append stands behind them.
+/// if no later append stands behind them. Returns where the last append starts.
 fn run(
     directory: &SessionDirectory,
     scanner: &mut Scanner,
@@ -238,8 +268,9 @@ fn run(
     open_end: bool,
     log: &mut LogEnd,
     visit: Visit<'_>,
-) -> Result<(), BackendError> {
+) -> Result<u64, BackendError> {
     let mut single = None;
+    let mut last_append = scanner.offset;
     while stop.is_none_or(|stop| scanner.next_seq < stop) {
         let start = (scanner.offset, scanner.next_seq);
         let record = match scanner.step(true) {
@@ -259,6 +290,9 @@ fn run(
                 return Err(directory.damage(DamageClass::Gap, &path, None, next, detail));
             }
             Content::Batch(prefix) => {
+                if record.header.is_first() {
+                    last_append = record.offset;
+                }
                 let whole = record.header.is_first() && record.header.is_last();
                 single = whole.then_some((record, prefix));
                 log.last_batch = prefix.batch;
@@ -274,5 +308,5 @@ fn run(
         let body = scanner.body(&record, &prefix).map_err(|fault| scanner.error(directory, fault))?;
         log.last_batch = Some(BatchMark { first_seq: prefix.first_seq, checksum: crc(&[&body]) });
     }
-    Ok(())
+    Ok(last_append)
 }

@@ -7,6 +7,7 @@ use super::directory::SessionDirectory;
 use super::files::{Files, RealFiles};
 use super::journal;
 use super::key;
+use super::log;
 use super::scan::{Content, Fault, Journal, Opening, Record, Scanner};
 use crate::backend::{BackendError, DamageClass, Page, ReadLimit};
 use crate::event::{Item, SessionHeader};
@@ -170,7 +171,12 @@ impl Reader {
             for item in items {
                 let most = limit.events.max(1).saturating_sub(events);
                 let upto = item.next_seq().min(item.first_seq().max(from).saturating_add(most));
-                let Some(part) = item.slice(from, upto) else { continue };
+                let Some(mut part) = item.slice(from, upto) else { continue };
+                let room = limit.bytes.saturating_sub(bytes);
+                if part.weight() > room {
+                    // One event may cross the limit, a run of them may not.
+                    part = part.beginning_within(room, true).unwrap_or(part);
+                }
                 let cut = part.next_seq() < item.next_seq();
                 events = events.saturating_add(part.next_seq().saturating_sub(part.first_seq()));
                 bytes = bytes.saturating_add(part.weight());
@@ -186,10 +192,10 @@ impl Reader {
 
     /// Ends a page at its limit. A record that was not used up is read again by the next call.
     fn full(&mut self, mut page: Page, record: &Record) -> Page {
-        if self.next_seq < record_end(record) {
-            if let Some(place) = &mut self.place {
-                place.scanner.step_back(record);
-            }
+        if self.next_seq < record_end(record)
+            && let Some(place) = &mut self.place
+        {
+            place.scanner.step_back(record);
         }
         // Whether more follows is a look ahead; an error there is the next call's.
         page.next = match self.peek() {
@@ -240,6 +246,15 @@ impl Reader {
 
     /// The next record that holds an event from `next_seq` on.
     fn look(&mut self) -> Result<Look, BackendError> {
+        let looked = self.look_on();
+        if looked.is_err() {
+            // The next call looks for its place afresh, so that it meets the same error or a log that is whole again.
+            self.place = None;
+        }
+        looked
+    }
+
+    fn look_on(&mut self) -> Result<Look, BackendError> {
         let mut relocations = 0;
         loop {
             let Some(place) = &mut self.place else {
@@ -298,6 +313,11 @@ impl Reader {
                 self.place = None;
                 return Ok(true);
             }
+            if place.scanner.is_cut_short() {
+                return Err(place.scanner.cut_short(&self.directory));
+            }
+            // What is wrong with the next file itself says more than that it is not where it should be.
+            Journal::open(&self.directory, successor, found)?;
             let detail = format!("this journal ends at seq {found}, the next one starts at seq {successor}");
             return Err(self.directory.damage(DamageClass::Gap, &path, Some(place.scanner.offset), found, detail));
         }
@@ -335,6 +355,11 @@ impl Reader {
         Err(error)
     }
 
+    fn cut_header(&self, name: u64) -> BackendError {
+        let path = self.directory.file(&journal::file_name(name));
+        self.directory.damage(DamageClass::Gap, &path, Some(0), name, "the file was cut within its header")
+    }
+
     /// Finds the journal that holds `next_seq`, or would. `false` when the log ends before its records do.
     fn locate(&mut self) -> Result<bool, BackendError> {
         for attempt in 1..=ATTEMPTS {
@@ -350,35 +375,39 @@ impl Reader {
                 Opening::Gone => continue,
                 // Nothing of it was ever acknowledged; the log ends with the journal before.
                 Opening::Cut(_) if after == names.len() => return Ok(false),
-                Opening::Cut(_) => {
-                    let path = self.directory.file(&journal::file_name(name));
-                    let detail = "the file was cut within its header";
-                    return Err(self.directory.damage(DamageClass::Gap, &path, Some(0), name, detail));
-                }
+                Opening::Cut(_) => return Err(self.cut_header(name)),
             };
+            if let Some(before) = after.checked_sub(2).and_then(|index| names.get(index)).copied() {
+                let linked = match Journal::open(&self.directory, before, before)? {
+                    Opening::Sound(before) => log::check_link(&self.directory, &before.header, &journal),
+                    Opening::Gone => continue,
+                    Opening::Cut(_) => Err(self.cut_header(before)),
+                };
+                match linked {
+                    Err(error) if attempt == ATTEMPTS => return Err(error),
+                    Err(_) => continue,
+                    Ok(()) => {}
+                }
+            }
             let Some(next) = names.get(after).copied() else {
-                let limit = journal.length;
-                self.place = Some(Place { scanner: Scanner::new(journal, limit), successor: None });
+                self.place = Some(Place { scanner: Scanner::open_ended(journal), successor: None });
                 return Ok(true);
             };
-            let limit = match Journal::open(&self.directory, next, name)? {
-                Opening::Gone => continue,
-                // Its name alone says where this journal ends.
-                Opening::Cut(_) => journal.length,
-                Opening::Sound(next) => match next
-                    .header
-                    .predecessor
-                    .filter(|before| before.salt == journal.header.salt)
-                {
-                    Some(before) => before.end.min(journal.length),
-                    None if attempt < ATTEMPTS => continue,
-                    None => {
-                        let (path, detail) = (&next.path, "it does not continue the journal before it");
-                        return Err(self.directory.damage(DamageClass::IdentityMismatch, path, Some(56), name, detail));
-                    }
-                },
+            // What is wrong with the next journal is found when reading comes to it; its name says where this one ends.
+            let end = match Journal::open(&self.directory, next, name) {
+                Ok(Opening::Gone) => continue,
+                Ok(Opening::Sound(next)) if log::check_link(&self.directory, &journal.header, &next).is_ok() => {
+                    next.header.predecessor.map(|before| before.end)
+                }
+                Ok(_) => None,
+                Err(error) if error.damage.is_some() => None,
+                Err(error) => return Err(error),
             };
-            self.place = Some(Place { scanner: Scanner::new(journal, limit), successor: Some(next) });
+            let scanner = match end {
+                Some(end) => Scanner::up_to(journal, end),
+                None => Scanner::open_ended(journal),
+            };
+            self.place = Some(Place { scanner, successor: Some(next) });
             return Ok(true);
         }
         Err(self

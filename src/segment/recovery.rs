@@ -1,12 +1,14 @@
 //! Taking a session over after whatever happened to its last writer.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::{SessionDirectory, TEMPORARY, TORN_DIRECTORY};
-use super::files::{Access, FileKind, read_full_at, write_all_at};
+use super::files::{Access, File, FileKind, read_full_at, write_all_at};
+use super::journal;
 use super::lock::SessionLock;
-use super::log::{self, LogEnd};
+use super::log::{self, LogEnd, Newest};
 use super::random::Random;
 use super::record::RecordWriter;
 use super::tree;
@@ -37,8 +39,42 @@ pub(crate) fn take_over(
         Some(torn) => Some(set_aside(&directory, &random, &log, torn)?),
         None => None,
     };
+    if let Some(newest) = &log.newest {
+        confirm(&directory, newest)?;
+    }
     let parts = WriterParts { directory, lock, random, rotate_at, records: RecordWriter::new(compress) };
     Ok((Writer::start(parts, &log)?, torn))
+}
+
+/// Makes the last append durable, whatever became of its writer. If its sync failed, the system may show bytes that are not on
+/// disk and hold them for clean; writing them once more makes it write them. Everything before was durable when it was written.
+fn confirm(directory: &SessionDirectory, newest: &Newest) -> Result<(), BackendError> {
+    let path = directory.file(&journal::file_name(newest.header.first_seq));
+    let rewrite = || -> io::Result<()> {
+        let file = open_same(directory, &path, newest)?;
+        let mut buffer = Vec::new();
+        let mut at = newest.last_append;
+        while at < newest.end {
+            let wanted = usize::try_from(newest.end - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+            buffer.resize(wanted, 0);
+            if read_full_at(&*file, &mut buffer, at)? < wanted {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            write_all_at(&*file, &buffer, at)?;
+            at = at.saturating_add(wanted as u64);
+        }
+        file.sync_all()
+    };
+    rewrite().map_err(|error| directory.io("confirming the end of the log", &path, error))
+}
+
+/// Opens the newest journal for writing, if it is still the file that was scanned.
+fn open_same(directory: &SessionDirectory, path: &Path, newest: &Newest) -> io::Result<Box<dyn File>> {
+    let file = directory.files.open(path, Access::Write)?;
+    if file.stat()?.identity != newest.identity {
+        return Err(io::Error::other("the journal was replaced since it was scanned"));
+    }
+    Ok(file)
 }
 
 /// Copies a torn tail to `torn/`, durably, and only then cuts it.
@@ -84,10 +120,7 @@ fn set_aside(
     // A journal without a whole header is replaced as a whole by the next one.
     if let Some(newest) = log.newest.filter(|newest| newest.end == torn.offset) {
         let cut = || -> io::Result<()> {
-            let journal = directory.files.open(source, Access::Write)?;
-            if journal.stat()?.identity != newest.identity {
-                return Err(io::Error::other("the journal was replaced since it was scanned"));
-            }
+            let journal = open_same(directory, source, &newest)?;
             journal.truncate(torn.offset)?;
             journal.sync_all()
         };

@@ -137,6 +137,8 @@ pub(crate) struct Scanner {
     pub(crate) journal: Journal,
     /// Where the records that count end: given by the next journal, or the file's length.
     pub(crate) limit: u64,
+    /// Where the next journal says that this one ends.
+    claimed: Option<u64>,
     /// Where the next record starts.
     pub(crate) offset: u64,
     /// The seq that the next record must start with.
@@ -147,9 +149,20 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    pub(crate) fn new(journal: Journal, limit: u64) -> Self {
+    /// A scanner of the newest journal there is, or of one whose end is not known: up to the file's present end.
+    pub(crate) fn open_ended(journal: Journal) -> Self {
+        Self::new(journal, None)
+    }
+
+    /// A scanner of a journal that counts up to `end`, as the next one says.
+    pub(crate) fn up_to(journal: Journal, end: u64) -> Self {
+        Self::new(journal, Some(end))
+    }
+
+    fn new(journal: Journal, claimed: Option<u64>) -> Self {
         let next_seq = journal.header.first_seq;
-        Self { journal, limit, offset: FIRST_RECORD, next_seq, in_batch: false, window: Window::default() }
+        let limit = claimed.unwrap_or(u64::MAX).min(journal.length);
+        Self { journal, limit, claimed, offset: FIRST_RECORD, next_seq, in_batch: false, window: Window::default() }
     }
 
     /// The next record, or `None` at the limit. `whole` asks for the payload's checksum; without it the record's frame and
@@ -162,7 +175,7 @@ impl Scanner {
         let head = self.window.bytes(&*self.journal.file, offset, HEADER_BYTES, self.limit)?;
         let Some(header) = RecordHeader::decode(head, salt, offset) else {
             let nul = !head.is_empty() && head.iter().all(|byte| *byte == 0);
-            return Err(Fault::Invalid { nul, cut: false });
+            return Err(Fault::Invalid { nul, cut: head.len() < HEADER_BYTES });
         };
         let record = Record { offset, header, content: Content::Continued(0) };
         if !header.is_bounded() {
@@ -287,12 +300,26 @@ impl Scanner {
         Ok(())
     }
 
+    /// The error for a file that [`Scanner::is_cut_short`].
+    pub(crate) fn cut_short(&self, directory: &SessionDirectory) -> BackendError {
+        let claimed = self.claimed.unwrap_or_default();
+        let detail = format!("the file ends here; the next one continues it from offset {claimed}");
+        let (path, length) = (&self.journal.path, self.journal.length);
+        directory.damage(DamageClass::Gap, path, Some(length), self.next_seq, detail)
+    }
+
+    /// Whether the file is shorter than the part of it that the next journal counts.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.claimed.is_some_and(|claimed| claimed > self.journal.length)
+    }
+
     /// A fault as an error about the session.
     pub(crate) fn error(&self, directory: &SessionDirectory, fault: Fault) -> BackendError {
         let path = &self.journal.path;
         let damage = |class, detail: &str| directory.damage(class, path, Some(self.offset), self.next_seq, detail);
         match fault {
             Fault::Io(error) => directory.io("reading a journal", path, error),
+            Fault::Invalid { cut: true, .. } if self.is_cut_short() => self.cut_short(directory),
             Fault::Invalid { nul: true, .. } => damage(DamageClass::NulHole, "zeros stand where a record was"),
             Fault::Invalid { cut: true, .. } => {
                 damage(DamageClass::Checksum, "a record ends behind the place where the next file goes on")
@@ -353,5 +380,103 @@ impl Window {
         let filled = read_full_at(file, &mut bytes, offset)?;
         bytes.truncate(filled);
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::backend::{ErrorKind, Expected};
+    use crate::event::{Batch, JsonText, NewEvent, SessionHeader, SessionId};
+    use crate::segment::files::SimulatedFiles;
+    use crate::segment::record::{HEADER_BYTES, KIND_BATCH};
+    use crate::segment::{CheckStatus, Engine, EngineOptions};
+
+    const JOURNAL: &str = "/store/sessions/s/00000000000000000000.log";
+
+    fn large(from: u64, to: u64) -> Batch {
+        let text = format!("\"{}\"", "0123456789".repeat(60_000));
+        let event = |seq| NewEvent::named("app/x", JsonText::parse(&text).unwrap()).at(seq, 0);
+        Batch::pack((from..to).map(event)).unwrap()
+    }
+
+    /// A session of one event and, behind it, one append of four records.
+    fn store() -> (SimulatedFiles, Engine, SessionId, Vec<(u64, bool)>) {
+        let files = SimulatedFiles::new(1);
+        let engine = EngineOptions::new().files(Arc::new(files.clone())).compress(false).open("/store").unwrap();
+        let id = SessionId::new("s").unwrap();
+        engine.append(&id, Some(&SessionHeader::new("s")), Expected::ABSENT, &large(0, 1)).unwrap();
+        engine.append(&id, None, Expected { epoch: 1, next_seq: 1 }, &large(1, 5)).unwrap();
+        engine.release(&id, 1).unwrap();
+        let directory =
+            SessionDirectory { files: Arc::new(files.clone()), path: "/store/sessions/s".into(), id: Some(id.clone()) };
+        let Opening::Sound(journal) = Journal::open(&directory, 0, 0).unwrap() else { panic!("no journal") };
+        let mut scanner = Scanner::open_ended(journal);
+        let mut records = Vec::new();
+        while let Some(record) = scanner.step(true).unwrap() {
+            records.push((record.offset, record.header.is_first()));
+        }
+        (files, engine, id, records)
+    }
+
+    fn change(files: &SimulatedFiles, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = files.contents(Path::new(JOURNAL)).unwrap();
+        change(&mut bytes);
+        files.overwrite(Path::new(JOURNAL), &bytes).unwrap();
+    }
+
+    #[test]
+    fn r1_an_append_of_which_only_later_records_reached_the_disk_is_torn() {
+        let (files, engine, id, records) = store();
+        assert_eq!(records.iter().map(|record| record.1).collect::<Vec<_>>(), [true, true, false, false, false]);
+        // A sector of the append's first record is lost; the others are whole.
+        let at = usize::try_from(records[1].0).unwrap() + 2000;
+        change(&files, |bytes| bytes[at..at + 512].fill(0));
+        let opened = engine.open_session(&id).unwrap();
+        assert_eq!((opened.head.next_seq, opened.torn.unwrap().offset), (1, records[1].0));
+        // Of the third: a prefix of the batch remains.
+        let (files, engine, id, records) = store();
+        let at = usize::try_from(records[3].0).unwrap();
+        change(&files, |bytes| bytes[at..at + HEADER_BYTES].fill(0));
+        assert_eq!(engine.open_session(&id).unwrap().head.next_seq, 3);
+    }
+
+    #[test]
+    fn r4_bytes_in_front_of_a_later_append_are_damage() {
+        let (files, engine, id, records) = store();
+        let at = usize::try_from(records[0].0).unwrap() + 2000;
+        change(&files, |bytes| bytes[at] ^= 1);
+        let error = engine.open_session(&id).unwrap_err();
+        let damage = error.damage.unwrap();
+        assert_eq!((damage.class, damage.offset, damage.intact_before), (DamageClass::Checksum, Some(records[0].0), 0));
+    }
+
+    #[test]
+    fn n2_an_unknown_kind_of_record_is_unsupported_and_not_damage() {
+        let (files, engine, id, records) = store();
+        let directory = SessionDirectory { files: Arc::new(files.clone()), path: "/store/sessions/s".into(), id: None };
+        let salt = {
+            let bytes = files.contents(Path::new(JOURNAL)).unwrap();
+            JournalHeader::decode(&bytes).unwrap().salt
+        };
+        let at = usize::try_from(records[0].0).unwrap();
+        for (place, value) in [(4, 9_u8), (5, 0x80 | 6), (6, 1)] {
+            let (files, engine, id) = (files.clone(), engine.clone(), id.clone());
+            let original = files.contents(Path::new(JOURNAL)).unwrap();
+            change(&files, |bytes| {
+                assert_eq!(bytes[at + 4], KIND_BATCH);
+                bytes[at + place] = value;
+                let fixed = bytes[at..at + 8].to_vec();
+                let checksum = crate::segment::bytes::crc(&[&salt.to_le_bytes(), &records[0].0.to_le_bytes(), &fixed]);
+                bytes[at + 8..at + 12].copy_from_slice(&checksum.to_le_bytes());
+            });
+            assert_eq!(engine.open_session(&id).unwrap_err().kind, ErrorKind::Unsupported);
+            assert_eq!(engine.verify(&id).status, CheckStatus::Unsupported);
+            files.overwrite(Path::new(JOURNAL), &original).unwrap();
+        }
+        assert!(directory.files.stat(Path::new(JOURNAL)).is_ok());
     }
 }

@@ -49,10 +49,11 @@ pub(crate) fn clear_store(files: &dyn Files, sessions: &Path) {
     for name in names.iter().filter(|name| name.starts_with(TEMPORARY)) {
         let path = sessions.join(name);
         let is_directory = files.stat(&path).is_ok_and(|stat| stat.kind == FileKind::Directory);
-        if is_directory && lock::is_abandoned(files, &path) {
-            if let Err(error) = remove(files, &path) {
-                tracing::debug!(path = %path.display(), %error, "a temporary directory remains");
-            }
+        if is_directory
+            && lock::is_abandoned(files, &path)
+            && let Err(error) = remove(files, &path)
+        {
+            tracing::debug!(path = %path.display(), %error, "a temporary directory remains");
         }
     }
 }

@@ -43,10 +43,10 @@ pub(crate) fn session(directory: &SessionDirectory) -> SessionCheck {
             let Content::Batch(prefix) = record.content else { return Ok(()) };
             for item in scanner.items(record, &prefix)? {
                 // The deltas of runs have been checked by unpacking them.
-                if let Item::Event(event) = item {
-                    if json::check_syntax(&event.data()).is_err() {
-                        return Err(super::scan::Fault::Nonsense("a payload is not valid JSON"));
-                    }
+                if let Item::Event(event) = item
+                    && json::check_syntax(&event.data()).is_err()
+                {
+                    return Err(super::scan::Fault::Nonsense("a payload is not valid JSON"));
                 }
             }
             Ok(())

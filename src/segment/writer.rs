@@ -176,7 +176,12 @@ impl Writer {
                 }
             }
         }
-        self.go_on_in_new_journal(batch)
+        let result = self.go_on_in_new_journal(batch);
+        if result.is_err() && self.active.doubtful {
+            // Nothing of the batch counts, so readers should not see it either; whether this works changes nothing.
+            let _ = self.active.file.truncate(self.active.end);
+        }
+        result
     }
 
     fn settle(&mut self, batch: &Batch, mark: BatchMark) {
@@ -383,9 +388,10 @@ fn publish(directory: &SessionDirectory, draft: Draft, target: &Path) -> Result<
 
 /// Removes a temporary file of this writer; what remains is cleared by the next one.
 fn discard(directory: &SessionDirectory, temporary: &Path) {
-    if let Err(error) = directory.files.remove_file(temporary) {
-        if error.kind() != io::ErrorKind::NotFound {
+    match directory.files.remove_file(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::debug!(path = %temporary.display(), %error, "a temporary file remains");
         }
+        _ => {}
     }
 }

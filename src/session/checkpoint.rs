@@ -2,6 +2,8 @@
 //!
 //! The text is deterministic: equal states give equal texts, so a checkpoint is verified by comparing it with a full replay's.
 
+#![allow(clippy::option_option, reason = "absent, null and a value are three different things in a checkpoint")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;

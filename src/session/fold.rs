@@ -213,10 +213,10 @@ impl Fold {
             self.step_chunks.push(seq);
         }
         let Some(chunk) = json::member(data, "chunk") else { return };
-        if json::member(chunk, "type").and_then(json::string).is_some_and(|kind| kind == "usage") {
-            if let Some(counts) = json::member(chunk, "usage").and_then(usage::counts) {
-                self.usage.chunk(self.named_step(data), counts);
-            }
+        if json::member(chunk, "type").and_then(json::string).is_some_and(|kind| kind == "usage")
+            && let Some(counts) = json::member(chunk, "usage").and_then(usage::counts)
+        {
+            self.usage.chunk(self.named_step(data), counts);
         }
     }
 

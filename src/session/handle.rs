@@ -242,10 +242,10 @@ impl Session {
     /// Validates, accepts and delivers events as one. Only a single event may change the surface.
     fn publish(&self, publication: &mut Publication<'_>, new: Vec<NewEvent>) -> Result<Vec<Event>, AppendError> {
         let options = &self.shared.options;
-        if options.closed_vocabulary {
-            if let Some(unknown) = new.iter().find(|new| !options.vocabulary.knows(&new.event_type)) {
-                return Err(AppendError::UnknownType { event_type: unknown.event_type.to_string() });
-            }
+        if options.closed_vocabulary
+            && let Some(unknown) = new.iter().find(|new| !options.vocabulary.knows(&new.event_type))
+        {
+            return Err(AppendError::UnknownType { event_type: unknown.event_type.to_string() });
         }
         let time = self.now();
         // The lane is ours: between the two times the state is locked, nothing changes it.

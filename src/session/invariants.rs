@@ -85,10 +85,11 @@ fn broken_rule(fold: &Fold, event: &Event) -> Option<String> {
                 must_name("turn", open.turn, named("turn")).or_else(|| must_name("step", fold.next_step, named("step")))
             }
         },
-        STEP_END | ASSISTANT_CHUNK | TOOL_CALL => named_open_step(fold, named("turn"), named("step")),
         // A replacement rewrites a message of an earlier step, under that step's numbers.
         ASSISTANT_MESSAGE | TOOL_RESULT if replaces => None,
-        ASSISTANT_MESSAGE => named_open_step(fold, named("turn"), named("step")),
+        STEP_END | ASSISTANT_CHUNK | TOOL_CALL | ASSISTANT_MESSAGE => {
+            named_open_step(fold, named("turn"), named("step"))
+        }
         TOOL_RESULT => named_open_step(fold, named("turn"), named("step")).or_else(|| unanswered(fold, &data)),
         TODO_WRITE | REQUEST_HEADER | REQUEST_CONTEXT if fold.open_turn().is_none() => {
             Some("it stands inside a turn, and no turn is open".to_owned())

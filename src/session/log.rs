@@ -206,7 +206,7 @@ mod tests {
                     )
                 };
                 let name = if index == 9 { "app/x" } else { "assistant/chunk" };
-                let event = NewEvent::named(name, JsonText::parse(&data).unwrap()).at(seq, 1_000 - seq as i64);
+                let event = NewEvent::named(name, JsonText::parse(&data).unwrap()).at(seq, 1_000 - seq.cast_signed());
                 log.push(&event);
                 events.push(event);
             }

@@ -336,3 +336,156 @@ impl<'a> Parts<'a> {
         format!("{{{}}}", pieces.join(","))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{NewEvent, Placement};
+
+    fn raw(event_type: &str, data: &str, surface_op: Option<SurfaceOp>) -> RawEnvelope {
+        let data = JsonText::parse(data).unwrap();
+        let event_type = event_type.to_owned();
+        RawEnvelope { event_type, seq: None, time: None, data, ignorable: false, surface_op, sources: None }
+    }
+
+    fn upgrade(event_type: &str, data: &str) -> (String, String, Upgraded) {
+        let upgrade = Upgrade::from_version(0, "s").unwrap();
+        let (raw, done) = upgrade.apply(raw(event_type, data, None), 7).unwrap();
+        (raw.event_type, raw.data.as_str().to_owned(), done)
+    }
+
+    #[test]
+    fn n3_old_message_types_become_user_messages() {
+        for old in ["context/message", "steering/message", "user/message"] {
+            let (event_type, data, done) = upgrade(
+                old,
+                r#"{"turn":1,"content":[ {"n":1.50} ],"source":{"kind":"x"},"meta":{"b":1,"a":"\u0041"}}"#,
+            );
+            assert_eq!(event_type, "user/message");
+            let rest = r#"{"turn":1,"content":[{"n":1.50}],"source":{"kind":"x"},"meta":{"b":1,"a":"\u0041"}"#;
+            assert_eq!(data, format!(r#"{rest},"role":"user","id":"s#7"}}"#));
+            assert_eq!((done.renamed, done.roles, done.ids), (u64::from(old != "user/message"), 1, 1));
+        }
+        let (_, data, done) = upgrade("user/message", r#"{"id":"","content":[],"source":{"kind":"user"}}"#);
+        assert_eq!(data, r#"{"id":"","content":[],"source":{"kind":"user"},"role":"user"}"#);
+        assert_eq!(done, Upgraded { roles: 1, ..Upgraded::default() });
+        assert_eq!(upgrade("user/message", "{}").1, r#"{"role":"user","id":"s#7"}"#);
+    }
+
+    #[test]
+    fn n3_flat_assistant_messages_get_their_wrapper() {
+        let (_, data, done) = upgrade(
+            "assistant/message",
+            r#"{"turn":1,"x":1e5,"step":2,"content":[],"provenance":{"provider":"p","model":"m"},"usage":{"inputTokens":1}}"#,
+        );
+        let message =
+            r#"{"role":"assistant","content":[],"source":{"kind":"model","provider":"p","model":"m"},"id":"s#7"}"#;
+        assert_eq!(data, format!(r#"{{"turn":1,"x":1e5,"step":2,"message":{message},"usage":{{"inputTokens":1}}}}"#));
+        assert_eq!((done.wrapped, done.ids, done.total()), (1, 1, 2));
+        let upgrade = Upgrade::from_version(0, "s").unwrap();
+        let error = upgrade.apply(raw("assistant/message", r#"{"turn":1,"content":[]}"#, None), 7).unwrap_err();
+        assert_eq!(error.member, "provenance");
+    }
+
+    #[test]
+    fn n3_flat_tool_results_get_their_wrapper_and_a_replaced_one_keeps_its_originals_id() {
+        let flat = r#"{"turn":1,"step":2,"callId":"c\u0031","content":[1],"isError":false,"error":{"name":"n","code":"c"},"meta":7}"#;
+        let wrapped = |id: &str| {
+            format!(
+                r#"{{"turn":1,"step":2,"message":{{"source":{{"kind":"tool","callId":"c\u0031"}},"content":[{{"type":"tool-result","toolCallId":"c\u0031","content":[1],"isError":false}}],"role":"user","id":"{id}"}},"error":{{"name":"n","code":"c"}},"meta":7}}"#
+            )
+        };
+        assert_eq!(upgrade("tool/result", flat).1, wrapped("s#7"));
+
+        let mut upgrade = Upgrade::from_version(0, "s").unwrap();
+        let result = |data: &str, placement: Placement, seq| {
+            NewEvent::named("tool/result", JsonText::parse(data).unwrap()).placed(placement).at(seq, 0)
+        };
+        upgrade.accepted(&result(r#"{"message":{"id":"own"}}"#, Placement::append(), 3));
+        let replacing = |seq| Some(SurfaceOp::Replace { start: seq, end: seq });
+        let (first, _) = upgrade.apply(raw("tool/result", flat, replacing(3)), 8).unwrap();
+        assert_eq!(first.data.as_str(), wrapped("own"));
+        upgrade.accepted(&result(first.data.as_str(), Placement::replace(3, 3).from([3]), 8));
+        let (second, _) = upgrade.apply(raw("tool/result", flat, replacing(8)), 9).unwrap();
+        assert_eq!(second.data.as_str(), wrapped("own"), "a chain of replacements keeps the first one's id");
+        let (other, _) = upgrade.apply(raw("tool/result", flat, replacing(4)), 9).unwrap();
+        assert_eq!(other.data.as_str(), wrapped("s#9"));
+    }
+
+    #[test]
+    fn n3_old_turn_ends_are_respelled_and_their_facts_kept() {
+        for (old, new) in [
+            (r#"{"kind":"disposed","x":1}"#, r#"{"kind":"aborted","reason":{"kind":"disposed"},"x":1}"#),
+            (r#"{"kind":"aborted"}"#, r#"{"kind":"aborted","reason":{"kind":"legacy"}}"#),
+            (r#"{"kind":"aborted","reason":"why"}"#, r#"{"kind":"aborted","reason":{"kind":"legacy","reason":"why"}}"#),
+            (r#"{"kind":"rejected","reason":"no"}"#, r#"{"kind":"blocked","reason":"no"}"#),
+            (
+                r#"{"kind":"error","step":3,"message":"m","code":"C"}"#,
+                r#"{"kind":"error","step":3,"error":{"message":"m","code":"C"}}"#,
+            ),
+            (
+                r#"{"kind":"error","step":3,"message":"m"}"#,
+                r#"{"kind":"error","step":3,"error":{"message":"m","code":"UNKNOWN"}}"#,
+            ),
+            (
+                r#"{"kind":"error","step":3,"failure":{"message":"m","code":"C","status":500}}"#,
+                r#"{"kind":"error","step":3,"error":{"message":"m","code":"C","status":500}}"#,
+            ),
+            (
+                r#"{"kind":"error","step":3,"failure":{"message":"m"}}"#,
+                r#"{"kind":"error","step":3,"error":{"message":"m","code":"UNKNOWN"}}"#,
+            ),
+        ] {
+            let (_, data, done) = upgrade("turn/end", &format!(r#"{{"turn":1,"reason":{old},"note":"\u00e9"}}"#));
+            assert_eq!(data, format!(r#"{{"turn":1,"reason":{new},"note":"\u00e9"}}"#));
+            assert_eq!(done.turn_ends, 1);
+        }
+    }
+
+    #[test]
+    fn n3_current_shapes_and_other_types_pass_byte_for_byte() {
+        for (event_type, data) in [
+            ("turn/start", r#"{"turn":1,"trigger":{"kind":"message"}}"#),
+            ("turn/end", r#"{"turn":1,"reason":{"kind":"aborted","reason":{"kind":"user"}}}"#),
+            ("turn/end", r#"{"turn":1,"reason":{"kind":"error","error":{"message":"m","code":"c"}}}"#),
+            ("turn/end", r#"{"turn":1,"reason":{"kind":"completed"}}"#),
+            ("turn/end", r#"{"error":"model exploded"}"#),
+            ("turn/end", "[7]"),
+            ("prompt/blocked", r#"{"content":[],"source":{"kind":"user"},"reason":"r"}"#),
+            ("user/message", r#"{"r\u006fle":"user","content":[],"id":"a","id":"b"}"#),
+            ("assistant/message", r#"{"turn":1,"step":1,"message":{"id":"a","role":"assistant","content":[]}}"#),
+            ("tool/result", r#"{"message":{"role":"user","id":"x"},"content":[]}"#),
+            ("app/x", r#"{"content":[]}"#),
+        ] {
+            let (same_type, same_data, done) = upgrade(event_type, data);
+            assert_eq!((same_type.as_str(), same_data.as_str(), done.total()), (event_type, data, 0));
+        }
+        let current = Upgrade::from_version(1, "s").unwrap();
+        let (raw, done) = current.apply(raw("context/message", "{}", None), 7).unwrap();
+        assert_eq!((raw.event_type.as_str(), done.total(), current.is_needed()), ("context/message", 0, false));
+        assert_eq!(Upgrade::from_version(2, "s").unwrap_err(), VersionError::Newer(2));
+    }
+
+    #[test]
+    fn n3_a_wrapped_message_without_an_id_gets_one() {
+        let (_, data, done) = upgrade("assistant/message", r#"{"step":1,"message":{"role":"assistant"},"usage":{}}"#);
+        assert_eq!(data, r#"{"step":1,"message":{"role":"assistant","id":"s#7"},"usage":{}}"#);
+        assert_eq!((done.ids, done.wrapped), (1, 0));
+    }
+
+    #[test]
+    fn n3_an_old_shape_that_contradicts_itself_is_refused_by_member() {
+        let upgrade = Upgrade::from_version(0, "s").unwrap();
+        for (event_type, data, member) in [
+            ("tool/result", r#"{"callId":"a","callId":"b","content":[]}"#, "callId"),
+            ("tool/result", r#"{"callId":"a"}"#, "content"),
+            ("assistant/message", r#"{"content":[],"provenance":"p"}"#, "provenance"),
+            ("assistant/message", r#"{"message":7}"#, "message"),
+            ("context/message", "7", "content"),
+            ("turn/end", r#"{"reason":{"kind":"error","step":1}}"#, "reason"),
+            ("turn/end", r#"{"reason":{"kind":"error","failure":1}}"#, "failure"),
+        ] {
+            assert_eq!(upgrade.apply(raw(event_type, data, None), 7).unwrap_err().member, member, "{data}");
+        }
+    }
+}

@@ -67,9 +67,7 @@ impl Usage {
 
 /// The counts of a `usage` object, read leniently: what is not a count is absent. `None` if it is no object.
 pub(crate) fn counts(usage: &str) -> Option<TokenUsage> {
-    if json::members(usage).is_none() {
-        return None;
-    }
+    drop(json::members(usage)?);
     let count = |key| json::member(usage, key).and_then(json::integer).and_then(|count| u64::try_from(count).ok());
     let mut out = TokenUsage::new(count("inputTokens").unwrap_or(0), count("outputTokens").unwrap_or(0));
     out.cache_read_tokens = count("cacheReadTokens");

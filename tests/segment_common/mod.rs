@@ -1,4 +1,5 @@
 //! What the segment engine's tests share.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -105,7 +106,7 @@ pub fn copy_tree(from: &Path, to: &Path) {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copy_tree(&entry.path(), &target)
+            copy_tree(&entry.path(), &target);
         } else {
             let _ = std::fs::copy(entry.path(), target).unwrap();
         }

@@ -94,7 +94,8 @@ pub trait Files: fmt::Debug + Send + Sync + 'static {
     /// that the engine gives.
     fn read_directory(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// Makes the directory's entries durable: names made, renamed and removed.
+    /// Makes the directory's entries durable: names made, renamed and removed. Unlike a file's data, names stay pending after an
+    /// error: a later `Ok` covers them.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Facts about what the name stands for now.
@@ -170,5 +171,5 @@ pub(crate) fn wrong_type() -> io::Error {
 
 /// Whether opening failed because something other than a regular file stands there.
 pub fn is_wrong_type(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<WrongType>())
+    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<WrongType>)
 }

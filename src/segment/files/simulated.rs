@@ -1,6 +1,6 @@
 //! Files in memory that lose what was not synced and fail when told to.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -95,8 +95,6 @@ struct FileNode {
     durable: Vec<u8>,
     pending: Vec<Change>,
     locks: Vec<(u64, Lock)>,
-    /// Handles that hold the file open beyond its last name.
-    handles: BTreeSet<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -280,7 +278,6 @@ impl State {
                     settle(&mut file.durable, &mut file.pending, &mut random);
                     file.live.clone_from(&file.durable);
                     file.locks.clear();
-                    file.handles.clear();
                 }
                 Some(Inode::Directory(directory)) => {
                     for naming in std::mem::take(&mut directory.pending) {
@@ -403,8 +400,8 @@ impl Files for SimulatedFiles {
         };
         let handle = state.new_number();
         let generation = state.generation;
-        match state.inodes.get_mut(&number) {
-            Some(Inode::File(file)) => drop(file.handles.insert(handle)),
+        match state.inodes.get(&number) {
+            Some(Inode::File(_)) => {}
             _ => return Err(wrong_type()),
         }
         let writable = access != Access::Read;
@@ -626,7 +623,6 @@ impl Drop for SimulatedFile {
         }
         if let Some(Inode::File(file)) = state.inodes.get_mut(&self.number) {
             file.locks.retain(|(holder, _)| *holder != self.handle);
-            file.handles.remove(&self.handle);
         }
     }
 }
