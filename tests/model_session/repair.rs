@@ -28,15 +28,18 @@ fn fold(events: &[Event]) -> Fold {
     Fold::of(&pack(events)).unwrap()
 }
 
-/// Which closers the log needs, worked out from typed payloads alone: (call id, whether it was started).
-fn naive_closers(events: &[Event]) -> Option<(Vec<(String, Option<u64>)>, bool)> {
+/// A tool call without a result: its id, and the seq of its `tool/call` if it was started.
+type Unanswered = (String, Option<u64>);
+
+/// Which closers the log needs, worked out from typed payloads alone: the calls, and whether a step is open.
+fn naive_closers(events: &[Event]) -> Option<(Vec<Unanswered>, bool)> {
     let open_from = |start: &str, end: &str| {
         let last = |name: &str| events.iter().rposition(|event| event.event_type() == name);
         last(start).filter(|start| last(end).is_none_or(|end| end < *start))
     };
     open_from("turn/start", "turn/end")?;
     let Some(step) = open_from("step/start", "step/end") else { return Some((Vec::new(), false)) };
-    let mut calls: Vec<(String, Option<u64>)> = Vec::new();
+    let mut calls: Vec<Unanswered> = Vec::new();
     for event in &events[step..] {
         if let Some(message) = event.payload::<AssistantMessage>().unwrap() {
             for block in message.message.content {
@@ -110,15 +113,15 @@ fn check_folds(events: &[Event]) {
     assert_eq!(fold_request_header(events).as_ref(), fold.request_header());
     let mut usage: BTreeMap<(u64, u64), (Option<TokenUsage>, Option<TokenUsage>)> = BTreeMap::new();
     for event in events {
-        if let Some(chunk) = event.payload::<AssistantChunk>().unwrap() {
-            if let StreamChunk::Usage(counts) = chunk.chunk {
-                usage.entry((chunk.turn, chunk.step)).or_default().0 = Some(counts.usage);
-            }
+        if let Some(chunk) = event.payload::<AssistantChunk>().unwrap()
+            && let StreamChunk::Usage(counts) = chunk.chunk
+        {
+            usage.entry((chunk.turn, chunk.step)).or_default().0 = Some(counts.usage);
         }
-        if let Some(message) = event.payload::<AssistantMessage>().unwrap() {
-            if let Some(counts) = message.usage {
-                usage.entry((message.turn, message.step)).or_default().1 = Some(counts);
-            }
+        if let Some(message) = event.payload::<AssistantMessage>().unwrap()
+            && let Some(counts) = message.usage
+        {
+            usage.entry((message.turn, message.step)).or_default().1 = Some(counts);
         }
     }
     let mut total = TokenUsage::new(0, 0);

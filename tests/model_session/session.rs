@@ -36,10 +36,17 @@ fn raw(name: &str, data: &str) -> NewEvent {
 #[derive(Default)]
 struct Recorder {
     seen: Mutex<Vec<String>>,
-    veto: bool,
-    panic: bool,
-    fail: bool,
-    append: bool,
+    conduct: Conduct,
+}
+
+#[derive(Default, Clone, Copy, PartialEq)]
+enum Conduct {
+    #[default]
+    Listens,
+    Vetoes,
+    Panics,
+    Fails,
+    Appends,
 }
 
 impl Recorder {
@@ -51,7 +58,7 @@ impl Recorder {
 impl Observer for Recorder {
     fn created(&self, session: &Session) -> Result<(), Veto> {
         self.seen.lock().unwrap().push(format!("created at {}", session.next_seq()));
-        if self.veto { Err(Veto::new("no")) } else { Ok(()) }
+        if self.conduct == Conduct::Vetoes { Err(Veto::new("no")) } else { Ok(()) }
     }
 
     fn event(&self, session: &Session, event: &Event) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -60,12 +67,12 @@ impl Observer for Recorder {
         assert!(session.next_seq() > event.seq());
         drop((session.messages(), session.items(0, u64::MAX)));
         self.seen.lock().unwrap().push(format!("{} {}", event.seq(), event.event_type()));
-        if self.append {
+        if self.conduct == Conduct::Appends {
             let refused = session.append(TurnStart::new(9));
             assert!(matches!(refused, Err(AppendError::Reentrant { .. })), "{refused:?}");
         }
-        assert!(!self.panic, "an observer's panic");
-        if self.fail { Err("an observer's error".into()) } else { Ok(()) }
+        assert!(self.conduct != Conduct::Panics, "an observer's panic");
+        if self.conduct == Conduct::Fails { Err("an observer's error".into()) } else { Ok(()) }
     }
 
     fn disposed(&self, _: &SessionId) {
@@ -76,9 +83,9 @@ impl Observer for Recorder {
 #[test]
 fn l2_observers_see_committed_events_and_their_failures_reach_no_one() {
     let recorders = [
-        Arc::new(Recorder { panic: true, ..Recorder::default() }),
-        Arc::new(Recorder { fail: true, ..Recorder::default() }),
-        Arc::new(Recorder { append: true, ..Recorder::default() }),
+        Arc::new(Recorder { conduct: Conduct::Panics, ..Recorder::default() }),
+        Arc::new(Recorder { conduct: Conduct::Fails, ..Recorder::default() }),
+        Arc::new(Recorder { conduct: Conduct::Appends, ..Recorder::default() }),
     ];
     let options = recorders.iter().fold(SessionOptions::new(), |options, one| options.observer(one.clone()));
     let session = session(options);
@@ -106,7 +113,7 @@ fn l2_a_veto_leaves_nothing_and_disposes_of_what_saw_created() {
         }
     }
     let first = Arc::new(Recorder::default());
-    let second = Arc::new(Recorder { veto: true, ..Recorder::default() });
+    let second = Arc::new(Recorder { conduct: Conduct::Vetoes, ..Recorder::default() });
     let third = Arc::new(Recorder::default());
     let keep = Arc::new(Keep(Mutex::new(None)));
     let sink = Arc::new(Queue::default());
