@@ -40,6 +40,8 @@ fn d3_empty_optional_fields_are_absent_and_the_rest_is_kept_as_it_is() {
     assert_eq!(some.to_json().as_str(), r#"{"adapterDefaults":{"a":true}}"#);
     assert_eq!((head(&bare).provider().as_deref(), head(&bare).model().as_deref()), (Some("p"), Some("m")));
     assert_eq!(head("{}").provider(), None);
+    let twice = head(r#"{"x":1,"system":"a","x":2,"system":""}"#);
+    assert_eq!((twice.system(), twice.to_json().as_str()), (None, r#"{"x":2}"#));
 }
 
 #[test]
