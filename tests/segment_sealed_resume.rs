@@ -137,7 +137,7 @@ proptest! {
         seed: u64,
         background: bool,
     ) {
-        let events = program::events(&bytes);
+        let events = program::run(&bytes).events(..);
         let files = SimulatedFiles::new(seed);
         let engine = Life::open(&files, background);
         let mut life = Life { files, engine, background, head: None, stored: 0 };
