@@ -20,7 +20,8 @@ use super::tree;
 use super::verify::{self, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, ErrorKind, Expected, Head, ListPage, Listed, Opened, Page, ReadLimit, Revision, Taken,
+    AppendError, BackendError, ErrorKind, Expected, Head, Holder, ListPage, Listed, Opened, Page, ReadLimit, Revision,
+    Taken,
 };
 use crate::event::header::FORMAT_VERSION;
 use crate::event::{Batch, Item, SessionHeader, SessionId};
@@ -587,6 +588,11 @@ impl Engine {
             writers.remove(id);
         }
         Ok(())
+    }
+
+    /// Who has a session open for writing, as far as its lock's note says; `None` when nobody has. For messages to people.
+    pub fn holder(&self, id: &SessionId) -> Option<Holder> {
+        lock::holder(&self.directory(id))
     }
 
     /// Checks every byte of a session: checksums, the chain of journals, seqs, and the JSON syntax of every payload. Writes
