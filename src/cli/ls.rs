@@ -3,13 +3,17 @@
 use std::cmp::Reverse;
 
 use serde::Serialize;
-use sessionlog::backend::BackendError;
+use sessionlog::backend::{BackendError, ErrorKind};
+use sessionlog::event::SessionHeader;
+use sessionlog::event::header::is_absolute;
 use sessionlog::segment::SegmentBackend;
+use sessionlog::session::fold::Fold;
 
 use super::args::Ls;
 use super::failure::{Failure, PARTLY_FAILED};
-use super::output::{Output, bytes, one_line, shortened};
-use super::summary::{Entry, entries, summarise};
+use super::output::{Output, bytes, complain, one_line, shortened};
+use super::store::{self, Entry};
+use super::summary::{fold_intact, summarise, turns};
 use super::time;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -53,91 +57,116 @@ struct Line {
 }
 
 pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut Output) -> Result<(), Failure> {
+    let cwd = arguments.cwd.as_deref().map(absolute);
     let mut lines = Vec::new();
-    for entry in entries(backend).await? {
-        lines.push(line(backend, entry).await);
+    for entry in store::entries(backend).await? {
+        lines.extend(line(backend, entry).await);
     }
     // A damaged session is shown whatever the filters say: it may be the one that is looked for.
     lines.retain(|line| {
-        let here = arguments.cwd.as_ref().is_none_or(|cwd| line.cwd.as_ref() == Some(cwd));
+        let here = cwd.as_deref().is_none_or(|cwd| line.cwd.as_deref().is_some_and(|other| same_directory(cwd, other)));
         let recent = arguments.since.is_none_or(|since| line.last_time.is_some_and(|time| time >= since));
         line.state == State::Damaged || here && recent
     });
     lines.sort_by(|a, b| Reverse(a.last_time).cmp(&Reverse(b.last_time)).then_with(|| a.id.cmp(&b.id)));
     let damaged = lines.iter().any(|line| line.state == State::Damaged);
-    lines.truncate(arguments.limit.unwrap_or(usize::MAX));
+    let hidden = lines.split_off(lines.len().min(arguments.limit.unwrap_or(usize::MAX)));
     if json {
         lines.iter().try_for_each(|line| out.json(line))?;
     } else {
-        table(&lines, out)?;
+        table(&lines, !hidden.is_empty(), out)?;
+    }
+    out.flush()?;
+    // The exit status speaks of them too, so they are named.
+    for line in hidden.iter().filter(|line| line.state == State::Damaged) {
+        complain(&format!(
+            "sessionlog: not shown, but damaged: {}",
+            one_line(line.error.as_deref().unwrap_or(&line.id))
+        ));
     }
     if damaged { Err(Failure::Status(PARTLY_FAILED)) } else { Ok(()) }
 }
 
-async fn line(backend: &SegmentBackend, entry: Entry) -> Line {
-    let id = match entry.header {
+/// A directory as it was typed, from the root on.
+fn absolute(typed: &str) -> String {
+    if is_absolute(typed) {
+        return typed.to_owned();
+    }
+    // Logs of other places may state relative directories; one that is no directory here is looked for as it is.
+    let here = std::path::Path::new(typed).canonicalize();
+    here.ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| typed.to_owned())
+}
+
+fn same_directory(one: &str, other: &str) -> bool {
+    let bare = |path: &str| {
+        let bare = path.trim_end_matches(['/', '\\']);
+        if bare.is_empty() { path.to_owned() } else { bare.to_owned() }
+    };
+    bare(one) == bare(other)
+}
+
+/// The session's line; `None` when it was deleted meanwhile.
+async fn line(backend: &SegmentBackend, entry: Entry) -> Option<Line> {
+    let name = entry.name.clone();
+    let header = entry.header.as_ref().ok().cloned();
+    let id = match entry.id() {
         Ok(id) => id,
-        Err(error) => return damaged(entry.name, &error, 0),
+        Err(error) => return Some(damaged(name, &error, None, &Fold::new(), 0)),
     };
     let stored = backend.engine().stored_bytes(&id).unwrap_or(0);
-    match summarise(backend, &id).await {
-        Err(error) => damaged(id.as_str().to_owned(), &error, stored),
-        Ok(summary) => {
-            let header = &summary.opened.header;
-            let state = match (&summary.invalid, summary.opened.live, summary.fold.open_turn()) {
-                (Some(_), _, _) => State::Damaged,
-                (None, true, _) => State::Live,
-                (None, false, Some(_)) => State::OpenTurn,
-                (None, false, None) => State::Ok,
-            };
-            let torn = summary.opened.torn.as_ref().filter(|_| state != State::Live);
-            let error = match (&summary.invalid, torn) {
-                (Some(invalid), _) => Some(format!("session {id}: {invalid}")),
-                (None, Some(torn)) => Some(format!(
-                    "session {id}: the last record is incomplete ({} bytes); `sessionlog repair {id}` cuts it",
-                    torn.bytes
-                )),
-                (None, None) => None,
-            };
-            Line {
-                id: id.as_str().to_owned(),
-                title: summary.fold.title().map(str::to_owned),
-                cwd: header.cwd.clone(),
-                created_at: header.created_at,
-                last_time: summary.fold.last_time(),
-                events: summary.fold.next_seq(),
-                turns: summary.turns(),
-                bytes: stored,
-                state,
-                parent: header.parent_session.clone(),
-                error,
-            }
+    let summary = match summarise(backend, &id).await {
+        Ok(summary) => summary,
+        Err(error) if error.kind == ErrorKind::NotFound => return None,
+        Err(error) => {
+            let intact = fold_intact(backend, &id).await;
+            return Some(damaged(name, &error, header.as_ref(), &intact, stored));
         }
-    }
+    };
+    let state = match (&summary.invalid, summary.opened.live, summary.fold.open_turn()) {
+        (Some(_), _, _) => State::Damaged,
+        (None, true, _) => State::Live,
+        (None, false, Some(_)) => State::OpenTurn,
+        (None, false, None) => State::Ok,
+    };
+    let torn = summary.opened.torn.as_ref().filter(|_| state != State::Live);
+    let error = match (&summary.invalid, torn) {
+        (Some(invalid), _) => Some(format!("session {id}: {invalid}")),
+        (None, Some(torn)) => Some(format!(
+            "session {id}: the last record is incomplete ({} bytes); `sessionlog repair {id}` sets them aside",
+            torn.bytes
+        )),
+        (None, None) => None,
+    };
+    Some(Line { state, error, ..known(name, Some(&summary.opened.header), &summary.fold, stored) })
 }
 
-fn damaged(id: String, error: &BackendError, bytes: u64) -> Line {
+fn damaged(name: String, error: &BackendError, header: Option<&SessionHeader>, intact: &Fold, bytes: u64) -> Line {
+    Line { state: State::Damaged, error: Some(error.to_string()), ..known(name, header, intact, bytes) }
+}
+
+/// What header and log say.
+fn known(id: String, header: Option<&SessionHeader>, fold: &Fold, bytes: u64) -> Line {
     Line {
         id,
-        title: None,
-        cwd: None,
-        created_at: None,
-        last_time: None,
-        events: error.damage.as_ref().map_or(0, |damage| damage.intact_before),
-        turns: 0,
+        title: fold.title().map(str::to_owned),
+        cwd: header.and_then(|header| header.cwd.clone()),
+        created_at: header.and_then(|header| header.created_at),
+        last_time: fold.last_time(),
+        events: fold.next_seq(),
+        turns: turns(fold),
         bytes,
-        state: State::Damaged,
-        parent: None,
-        error: Some(error.to_string()),
+        state: State::Ok,
+        parent: header.and_then(|header| header.parent_session.clone()),
+        error: None,
     }
 }
 
-fn table(lines: &[Line], out: &mut Output) -> Result<(), Failure> {
-    if lines.is_empty() {
+fn table(lines: &[Line], more: bool, out: &mut Output) -> Result<(), Failure> {
+    if lines.is_empty() && !more {
         out.line("no sessions")?;
         return Ok(());
     }
-    let widest = lines.iter().map(|line| line.id.chars().count()).max().unwrap_or(0).clamp(2, 40);
+    let widest = lines.iter().map(|line| one_line(&line.id).chars().count()).max().unwrap_or(0).clamp(2, 40);
     out.line(&format!(
         "{:<widest$}  {:<19}  {:<9}  {:>9}  {:>6}  {:>10}  TITLE",
         "ID", "LAST ACTIVITY (UTC)", "STATE", "EVENTS", "TURNS", "BYTES"
@@ -152,7 +181,7 @@ fn table(lines: &[Line], out: &mut Output) -> Result<(), Failure> {
             line.events,
             line.turns,
             bytes(line.bytes),
-            shortened(&one_line(title), 60)
+            one_line(&shortened(title, 60))
         ))?;
     }
     for error in lines.iter().filter_map(|line| line.error.as_ref()) {
