@@ -41,8 +41,13 @@ pub enum Verb {
     /// List sessions, newest activity first
     Ls(Ls),
     /// Show a session's transcript for people
+    ///
+    /// On a terminal it goes through $PAGER, else less; PAGER=cat turns that off.
     Show(Show),
     /// Print the messages that the model sees
+    ///
+    /// A session with events of unknown types that are not marked ignorable is refused: what they mean for the history cannot be
+    /// told. --assume-known TYPE says that they mean nothing for it.
     Messages(Messages),
     /// Print a session's events
     Events(Events),
@@ -52,6 +57,8 @@ pub enum Verb {
     /// unsupported ones make the exit status 1.
     Verify(Verify),
     /// Cut a torn tail (its bytes are kept) and close an orphaned turn
+    ///
+    /// Refused beside a live writer. A session that needs nothing is left as it is.
     Repair(Repair),
     /// Rewrite sessions that nobody has open into as few bytes as it takes
     ///
@@ -83,14 +90,14 @@ pub struct Export {
     /// What to write
     #[arg(long, value_enum, default_value = "jsonl")]
     pub format: Format,
-    /// File to write instead of standard output; it appears whole or not at all
+    /// File to write instead of standard output; it appears whole or not at all, for its owner's eyes only
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct Ls {
-    /// Only sessions of this working directory
+    /// Only sessions of this working directory; damaged ones are always shown
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
     /// Only sessions active since then: a date (2026-11-30), a date and time (2026-11-30T14:00:00Z), or an age (90s, 15m, 12h, 7d)
@@ -119,7 +126,7 @@ pub struct Show {
 /// Types to treat as known beside the published ones.
 #[derive(Debug, Clone, Args)]
 pub struct Known {
-    /// Treat this event type as known although its meaning is not; may be repeated
+    /// Treat event types as known although their meaning is not; give them after the ID
     #[arg(long, value_name = "TYPE", num_args = 1..)]
     pub assume_known: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sessionlog::backend::{Backend, ErrorKind};
+use sessionlog::backend::{ErrorKind, ReadLimit};
 use sessionlog::event::{Event, Item};
 use sessionlog::segment::SegmentBackend;
 use wildmatch::WildMatch;
@@ -22,27 +22,22 @@ pub async fn run(backend: &SegmentBackend, arguments: &Events, json: bool, out: 
     let id = store::resolve(backend, &arguments.id).await?;
     let glob = arguments.event_type.as_deref().map(WildMatch::new);
     let mut left = arguments.limit.unwrap_or(u64::MAX);
-    let mut at = arguments.from;
-    let mut seen = false;
-    while left > 0 && arguments.to.is_none_or(|to| at <= to) {
-        let page = match backend.read(&id, at, Default::default()).await {
+    let mut reader = backend.engine().reader(&id)?;
+    reader.seek(arguments.from);
+    while left > 0 && arguments.to.is_none_or(|to| reader.position() <= to) {
+        let page = match reader.next_page(ReadLimit::default()) {
             Ok(page) => page,
-            Err(error) if seen && error.kind == ErrorKind::NotFound => {
-                out.flush()?;
-                return Err(Failure::missing(format!("session {id} was deleted while it was followed")));
-            }
             Err(error) => {
                 out.flush()?;
+                if arguments.follow && error.kind == ErrorKind::NotFound {
+                    return Err(Failure::missing(format!("session {id} was deleted while it was followed")));
+                }
                 return Err(error.into());
             }
         };
-        seen = true;
-        for event in page.items.iter().flat_map(Item::events) {
-            at = event.seq() + 1;
-            if left == 0 || arguments.to.is_some_and(|to| event.seq() > to) {
-                break;
-            }
-            if glob.as_ref().is_none_or(|glob| glob.matches(event.event_type())) {
+        let wanted = page.items.iter().flat_map(Item::events);
+        for event in wanted.take_while(|event| arguments.to.is_none_or(|to| event.seq() <= to)) {
+            if left > 0 && glob.as_ref().is_none_or(|glob| glob.matches(event.event_type())) {
                 print(&event, json, out)?;
                 left -= 1;
             }
@@ -53,6 +48,9 @@ pub async fn run(backend: &SegmentBackend, arguments: &Events, json: bool, out: 
             }
             out.flush()?;
             if page.items.is_empty() {
+                if Output::is_closed() {
+                    return Err(Failure::ClosedPipe);
+                }
                 tokio::time::sleep(FOLLOW_INTERVAL).await;
             }
         }
@@ -65,7 +63,7 @@ fn print(event: &Event, json: bool, out: &mut Output) -> Result<(), Failure> {
         out.line(&event.to_line())?;
         return Ok(());
     }
-    let data = shortened(&one_line(&event.data()), 100);
+    let data = one_line(&shortened(&event.data(), 100));
     out.line(&format!(
         "{:>8}  {}  {:<20} {data}",
         event.seq(),

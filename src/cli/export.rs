@@ -17,10 +17,19 @@ use super::store;
 pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output) -> Result<(), Failure> {
     let id = store::resolve(backend, &arguments.id).await?;
     let Format::Jsonl = arguments.format;
-    let Some(path) = &arguments.output else {
-        return write(backend, &id, out).await;
+    let path = match &arguments.output {
+        Some(path) if path.as_os_str() != "-" => path,
+        _ => return write(backend, &id, out).await,
     };
     let mut file = Replacement::begin(path).map_err(|error| cannot_write(path, &error))?;
+    // What is half done goes when the person gives up.
+    let temporary = file.temporary.clone();
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            let _ = fs::remove_file(&temporary);
+            std::process::exit(INTERRUPTED);
+        }
+    });
     write(backend, &id, &mut file).await?;
     file.finish().map_err(|error| cannot_write(path, &error))
 }
@@ -41,6 +50,9 @@ async fn write(backend: &SegmentBackend, id: &SessionId, out: &mut impl Write) -
     Ok(())
 }
 
+/// Exit status of a program that was interrupted, as shells count it.
+const INTERRUPTED: i32 = 130;
+
 /// A file that appears under its name whole or not at all. For the owner's eyes only, as transcripts hold secrets.
 struct Replacement {
     inner: BufWriter<File>,
@@ -51,6 +63,15 @@ struct Replacement {
 
 impl Replacement {
     fn begin(target: &Path) -> io::Result<Self> {
+        // A link stays one: what it points to is replaced.
+        let target = &target.canonicalize().unwrap_or_else(|_| target.to_owned());
+        match fs::metadata(target) {
+            Ok(stat) if stat.is_dir() => return Err(io::Error::other("this is a directory; name a file in it")),
+            Ok(stat) if !stat.is_file() => {
+                return Err(io::Error::other("this is not a regular file; leave -o away and redirect the output"));
+            }
+            _ => {}
+        }
         let name = target.file_name().ok_or_else(|| io::Error::other("this is not a file name"))?;
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
@@ -64,6 +85,11 @@ impl Replacement {
         Ok(Self { inner, temporary, target: target.to_owned(), finished: false })
     }
 
+    /// An error that names the file.
+    fn named(&self, error: &io::Error) -> io::Error {
+        io::Error::other(format!("{}: {error}", self.target.display()))
+    }
+
     fn finish(mut self) -> io::Result<()> {
         self.inner.flush()?;
         self.inner.get_ref().sync_all()?;
@@ -75,11 +101,11 @@ impl Replacement {
 
 impl Write for Replacement {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.inner.write(bytes)
+        self.inner.write(bytes).map_err(|error| self.named(&error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+        self.inner.flush().map_err(|error| self.named(&error))
     }
 }
 

@@ -65,7 +65,13 @@ impl From<io::Error> for Failure {
 
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
-        Self::Message { text: error.to_string(), status: status_of(error.kind) }
+        let text = match (error.kind, &error.session) {
+            (ErrorKind::Damaged, Some(id)) => format!(
+                "{error}; `sessionlog verify {id}` checks it, `sessionlog events {id} --json` prints what is intact"
+            ),
+            _ => error.to_string(),
+        };
+        Self::Message { text, status: status_of(error.kind) }
     }
 }
 

@@ -14,7 +14,8 @@ use sessionlog::segment::Engine;
 
 use super::args::Import;
 use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, status_of};
-use super::output::{self, Output, one_line};
+use super::output::{self, Output, complain, one_line};
+use super::store;
 
 /// How much payload goes into one append, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -51,11 +52,12 @@ impl Refusal {
         }
     }
 
-    fn text(&self) -> String {
+    /// What to tell people; it always names the file.
+    fn text(&self, file: &str) -> String {
         match self {
             Self::Import(error) => error.to_string(),
-            Self::Store(error) => error.to_string(),
-            Self::Taken(text) | Self::File(text) => text.clone(),
+            Self::Store(error) => format!("{file}: {error}"),
+            Self::Taken(text) | Self::File(text) => format!("{file}: {text}"),
         }
     }
 
@@ -78,7 +80,7 @@ enum Status {
 
 /// One line of `--json`.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct Row<'a> {
     file: String,
     id: Option<&'a str>,
     status: Status,
@@ -111,10 +113,11 @@ pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Res
         return Err(Failure::usage("--id names one session; give one file with it"));
     }
     if let Some(id) = &arguments.id {
-        SessionId::new(id).map_err(|error| Failure::usage(format!("--id: {error}")))?;
+        store::id(id)?;
     }
     let engine = Engine::open(root)?;
     let mut worst = None;
+    let mut closed = false;
     for file in &arguments.files {
         let mut outcome = Outcome::default();
         let result = import_file(&engine, file, arguments.id.as_deref(), &mut outcome);
@@ -123,8 +126,14 @@ pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Res
             // Busy alone is busy; anything refused for another reason is a partial failure.
             worst = Some(if worst.is_none_or(|worst| worst == BUSY_OR_MISSING) { status } else { PARTLY_FAILED });
         }
-        print(&engine, file, &outcome, result, json, out)?;
-        out.flush()?;
+        if !closed {
+            let printed = print(&engine, file, &outcome, &result, json, out).and_then(|()| Ok(out.flush()?));
+            match printed {
+                // Nobody listens any more; the rest of the files come in all the same.
+                Err(Failure::ClosedPipe) => closed = true,
+                printed => printed?,
+            }
+        }
     }
     worst.map_or(Ok(()), |status| Err(Failure::Status(status)))
 }
@@ -133,7 +142,7 @@ fn print(
     engine: &Engine,
     file: &Path,
     outcome: &Outcome,
-    result: Result<Status, Refusal>,
+    result: &Result<Status, Refusal>,
     json: bool,
     out: &mut Output,
 ) -> Result<(), Failure> {
@@ -145,7 +154,7 @@ fn print(
     let bytes_stored = stored.and_then(|id| engine.stored_bytes(&id).ok()).unwrap_or(0);
     let shown = file.display().to_string();
     if !json {
-        match &result {
+        match result {
             Ok(status) => {
                 let word = format!("{status:?}").to_lowercase();
                 let id = one_line(id.unwrap_or_default());
@@ -157,7 +166,7 @@ fn print(
             }
             Err(refusal) => {
                 out.flush()?;
-                eprintln!("refused  {}: {}", one_line(&shown), one_line(&refusal.text()));
+                complain(&format!("refused  {}", one_line(&refusal.text(&shown))));
             }
         }
         return Ok(());
@@ -167,14 +176,14 @@ fn print(
         Refusal::Import(error) => Some(error),
         _ => None,
     });
-    out.json(&Line {
-        file: shown,
+    out.json(&Row {
         id,
         status: *result.as_ref().unwrap_or(&Status::Refused),
         events,
         bytes_in,
         bytes_stored,
-        error: refusal.map(Refusal::text),
+        error: refusal.map(|refusal| refusal.text(&shown)),
+        file: shown,
         class: refusal.map(Refusal::class),
         line: fault.map(|error| error.line).filter(|line| *line > 0),
         seq: fault.and_then(|error| error.seq),
@@ -201,32 +210,33 @@ fn note(report: &ImportReport) -> Option<String> {
 /// An input that can be read twice.
 struct Input {
     file: File,
-    bytes: Option<u64>,
+    bytes: u64,
 }
 
 impl Input {
     fn open(path: &Path) -> Result<Self, Refusal> {
-        let failed = |error: io::Error| Refusal::File(format!("{}: cannot be read: {error}", path.display()));
+        let failed = |error: io::Error| Refusal::File(format!("cannot be read: {error}"));
         if path.as_os_str() == "-" {
-            // Standard input cannot be read again: it is spooled to a nameless file first.
-            let mut file = tempfile::tempfile().map_err(failed)?;
-            io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)?;
-            let bytes = file.stream_position().ok();
-            return Ok(Self { file, bytes });
+            return Self::spooled(&mut io::stdin().lock()).map_err(failed);
         }
         let stat = std::fs::metadata(path).map_err(failed)?;
         if stat.is_dir() {
-            return Err(Refusal::File(format!("{}: is a directory; name the log files in it", path.display())));
+            return Err(Refusal::File("is a directory; name the log files in it".into()));
         }
-        let file = File::open(path).map_err(failed)?;
-        Ok(Self { file, bytes: stat.is_file().then_some(stat.len()) })
+        let mut file = File::open(path).map_err(failed)?;
+        if stat.is_file() { Ok(Self { file, bytes: stat.len() }) } else { Self::spooled(&mut file).map_err(failed) }
+    }
+
+    /// A pipe cannot be read again: it goes to a nameless file first.
+    fn spooled(pipe: &mut impl Read) -> io::Result<Self> {
+        let mut file = tempfile::tempfile()?;
+        let bytes = io::copy(pipe, &mut file)?;
+        Ok(Self { file, bytes })
     }
 
     fn start(&mut self, options: &ImportOptions) -> Result<Reading<Progress<'_>>, Refusal> {
-        let failed = |error: io::Error| Refusal::File(format!("cannot be read from its start: {error}"));
-        if self.bytes.is_some() {
-            self.file.seek(SeekFrom::Start(0)).map_err(failed)?;
-        }
+        let rewound = self.file.seek(SeekFrom::Start(0));
+        rewound.map_err(|error| Refusal::File(format!("cannot be read from its start: {error}")))?;
         let bar = progress_bar(self.bytes);
         Ok(Reading::open(Progress { file: &self.file, bar }, options.clone())?)
     }
@@ -253,15 +263,12 @@ impl Drop for Progress<'_> {
 }
 
 /// A bar on standard error with rate and time left; nothing where no person looks or the input is small.
-fn progress_bar(bytes: Option<u64>) -> ProgressBar {
+fn progress_bar(bytes: u64) -> ProgressBar {
     const WORTH_SHOWING: u64 = 16 << 20;
-    if !io::stderr().is_terminal() || bytes.is_some_and(|bytes| bytes < WORTH_SHOWING) {
+    if !io::stderr().is_terminal() || bytes < WORTH_SHOWING {
         return ProgressBar::hidden();
     }
-    let bar = match bytes {
-        Some(bytes) => ProgressBar::new(bytes),
-        None => ProgressBar::new_spinner(),
-    };
+    let bar = ProgressBar::new(bytes);
     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
     bar.enable_steady_tick(Duration::from_millis(100));
     let template = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
@@ -277,22 +284,16 @@ fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Out
     if let Some(id) = id {
         options = options.id(id);
     }
-    let again = input.bytes.is_some();
     let mut reading = input.start(&options)?;
     let header = reading.header().clone();
     outcome.id = Some(header.id.clone());
     let session = header.session_id().map_err(BackendError::header)?;
-    let exists = !matches!(engine.head(&session), Err(error) if error.kind == ErrorKind::NotFound);
+    let exists = !matches!(engine.reader(&session), Err(error) if error.kind == ErrorKind::NotFound);
     if !exists {
         let created = engine.create_whole(&header, || reading.next_batch(BATCH_BYTES).map_err(Refusal::from));
         outcome.report = Some(reading.report().clone());
         created?;
         return Ok(Status::Imported);
-    }
-    if !again {
-        return Err(Refusal::File(
-            "a session of this id exists and a pipe cannot be read twice; import it from a file".into(),
-        ));
     }
     let comparison = compare_with_stored(engine, &session, &header, &mut reading);
     // The rest is read too: a log that is refused anywhere changes nothing.

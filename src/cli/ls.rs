@@ -4,12 +4,15 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 use sessionlog::backend::BackendError;
-use sessionlog::event::SessionId;
+use sessionlog::event::header::is_absolute;
+use sessionlog::event::{SessionHeader, SessionId};
 use sessionlog::segment::{SegmentBackend, Summarised};
+use sessionlog::session::fold::Fold;
 
 use super::args::Ls;
 use super::failure::{Failure, PARTLY_FAILED};
-use super::output::{Output, bytes, one_line, shortened};
+use super::output::{Output, bytes, complain, one_line, shortened};
+use super::summary::{fold_intact, turns};
 use super::time;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -53,35 +56,68 @@ struct Line {
 }
 
 pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut Output) -> Result<(), Failure> {
+    let cwd = arguments.cwd.as_deref().map(absolute);
     let engine = backend.engine().clone();
     let listed = tokio::task::spawn_blocking(move || engine.summaries()).await;
     let listed = listed.map_err(|error| Failure::failed(format!("the listing broke off: {error}")))??;
-    let mut lines: Vec<Line> = listed.into_iter().map(|entry| line(backend, entry)).collect();
+    let mut lines = Vec::with_capacity(listed.len());
+    for entry in listed {
+        lines.push(line(backend, entry).await);
+    }
     // A damaged session is shown whatever the filters say: it may be the one that is looked for.
     lines.retain(|line| {
-        let here = arguments.cwd.as_ref().is_none_or(|cwd| line.cwd.as_ref() == Some(cwd));
+        let here = cwd.as_deref().is_none_or(|cwd| line.cwd.as_deref().is_some_and(|other| same_directory(cwd, other)));
         let recent = arguments.since.is_none_or(|since| line.last_time.is_some_and(|time| time >= since));
         line.state == State::Damaged || here && recent
     });
     lines.sort_by(|a, b| Reverse(a.last_time).cmp(&Reverse(b.last_time)).then_with(|| a.id.cmp(&b.id)));
     let damaged = lines.iter().any(|line| line.state == State::Damaged);
-    lines.truncate(arguments.limit.unwrap_or(usize::MAX));
+    let hidden = lines.split_off(lines.len().min(arguments.limit.unwrap_or(usize::MAX)));
     if json {
         lines.iter().try_for_each(|line| out.json(line))?;
     } else {
-        table(&lines, out)?;
+        table(&lines, !hidden.is_empty(), out)?;
+    }
+    out.flush()?;
+    // The exit status speaks of them too, so they are named.
+    for line in hidden.iter().filter(|line| line.state == State::Damaged) {
+        complain(&format!(
+            "sessionlog: not shown, but damaged: {}",
+            one_line(line.error.as_deref().unwrap_or(&line.id))
+        ));
     }
     if damaged { Err(Failure::Status(PARTLY_FAILED)) } else { Ok(()) }
 }
 
-fn line(backend: &SegmentBackend, entry: Summarised) -> Line {
+/// A directory as it was typed, from the root on.
+fn absolute(typed: &str) -> String {
+    if is_absolute(typed) {
+        return typed.to_owned();
+    }
+    // Logs of other places may state relative directories; one that is no directory here is looked for as it is.
+    let here = std::path::Path::new(typed).canonicalize();
+    here.ok().and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| typed.to_owned())
+}
+
+fn same_directory(one: &str, other: &str) -> bool {
+    let bare = |path: &str| {
+        let bare = path.trim_end_matches(['/', '\\']);
+        if bare.is_empty() { path.to_owned() } else { bare.to_owned() }
+    };
+    bare(one) == bare(other)
+}
+
+async fn line(backend: &SegmentBackend, entry: Summarised) -> Line {
     let id = entry.name;
     let summary = match entry.summary {
         Ok(summary) => summary,
         Err(error) => {
-            let session = SessionId::new(&id).ok();
-            let stored = session.and_then(|session| backend.engine().stored_bytes(&session).ok()).unwrap_or(0);
-            return damaged(id, &error, stored);
+            // What is intact still tells which session this is.
+            let Ok(session) = SessionId::new(&id) else { return damaged(id, &error, None, &Fold::new(), 0) };
+            let header = backend.engine().reader(&session).ok().map(|reader| reader.header().clone());
+            let intact = fold_intact(backend, &session).await;
+            let stored = backend.engine().stored_bytes(&session).unwrap_or(0);
+            return damaged(id, &error, header.as_ref(), &intact, stored);
         }
     };
     let state = match (&summary.invalid, summary.live, summary.open_turn) {
@@ -94,7 +130,7 @@ fn line(backend: &SegmentBackend, entry: Summarised) -> Line {
     let error = match (&summary.invalid, &summary.torn) {
         (Some(invalid), _) => Some(format!("session {shown}: {invalid}")),
         (None, Some(torn)) => Some(format!(
-            "session {shown}: the last record is incomplete ({} bytes); `sessionlog repair {shown}` cuts it",
+            "session {shown}: the last record is incomplete ({} bytes); `sessionlog repair {shown}` sets them aside",
             torn.bytes
         )),
         (None, None) => None,
@@ -114,28 +150,33 @@ fn line(backend: &SegmentBackend, entry: Summarised) -> Line {
     }
 }
 
-fn damaged(id: String, error: &BackendError, bytes: u64) -> Line {
+fn damaged(name: String, error: &BackendError, header: Option<&SessionHeader>, intact: &Fold, bytes: u64) -> Line {
+    Line { state: State::Damaged, error: Some(error.to_string()), ..known(name, header, intact, bytes) }
+}
+
+/// What header and log say.
+fn known(id: String, header: Option<&SessionHeader>, fold: &Fold, bytes: u64) -> Line {
     Line {
         id,
-        title: None,
-        cwd: None,
-        created_at: None,
-        last_time: None,
-        events: error.damage.as_ref().map_or(0, |damage| damage.intact_before),
-        turns: 0,
+        title: fold.title().map(str::to_owned),
+        cwd: header.and_then(|header| header.cwd.clone()),
+        created_at: header.and_then(|header| header.created_at),
+        last_time: fold.last_time(),
+        events: fold.next_seq(),
+        turns: turns(fold),
         bytes,
-        state: State::Damaged,
-        parent: None,
-        error: Some(error.to_string()),
+        state: State::Ok,
+        parent: header.and_then(|header| header.parent_session.clone()),
+        error: None,
     }
 }
 
-fn table(lines: &[Line], out: &mut Output) -> Result<(), Failure> {
-    if lines.is_empty() {
+fn table(lines: &[Line], more: bool, out: &mut Output) -> Result<(), Failure> {
+    if lines.is_empty() && !more {
         out.line("no sessions")?;
         return Ok(());
     }
-    let widest = lines.iter().map(|line| line.id.chars().count()).max().unwrap_or(0).clamp(2, 40);
+    let widest = lines.iter().map(|line| one_line(&line.id).chars().count()).max().unwrap_or(0).clamp(2, 40);
     out.line(&format!(
         "{:<widest$}  {:<19}  {:<9}  {:>9}  {:>6}  {:>10}  TITLE",
         "ID", "LAST ACTIVITY (UTC)", "STATE", "EVENTS", "TURNS", "BYTES"
@@ -150,7 +191,7 @@ fn table(lines: &[Line], out: &mut Output) -> Result<(), Failure> {
             line.events,
             line.turns,
             bytes(line.bytes),
-            shortened(&one_line(title), 60)
+            one_line(&shortened(title, 60))
         ))?;
     }
     for error in lines.iter().filter_map(|line| line.error.as_ref()) {

@@ -16,6 +16,7 @@ mod summary;
 mod time;
 mod transcript;
 mod verify;
+mod view;
 
 use std::process::ExitCode;
 
@@ -30,15 +31,15 @@ pub fn main() -> ExitCode {
     // Usage errors, --help and --version are the parser's: it prints them and exits with 2 or 0.
     let cli = Cli::parse();
     let mut out = Output::new();
-    let result = run(&cli, &mut out).and_then(|()| Ok(out.flush()?));
+    let result = run(&cli, &mut out).and_then(|()| Ok(out.finish()?));
     match result {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Err(failure) => {
             // What was printed before the failure stands.
-            let _ = out.flush();
+            let _ = out.finish();
             match failure {
                 Failure::Message { text, status } => {
-                    eprintln!("sessionlog: {}", output::paragraph(&text));
+                    output::complain(&format!("sessionlog: {}", output::paragraph(&text)));
                     ExitCode::from(status)
                 }
                 Failure::Status(status) => ExitCode::from(status),
@@ -55,9 +56,9 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         return import::run(&root, arguments, json, out);
     }
     let backend = store::open(&root)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         match &cli.verb {
             Verb::Import(_) => Ok(()),
             Verb::Export(arguments) => export::run(&backend, arguments, out).await,
@@ -69,5 +70,8 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
             Verb::Repair(arguments) => repair::run(&backend, arguments, json, out).await,
             Verb::Seal(arguments) => seal::run(&backend, arguments, json, out).await,
         }
-    })
+    });
+    // Whatever an interrupted verb left running only reads.
+    runtime.shutdown_background();
+    result
 }

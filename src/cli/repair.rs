@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use sessionlog::backend::{Backend, BackendError, Expected, TornTail};
-use sessionlog::event::{Batch, JsonText, SessionId};
+use sessionlog::event::{Batch, JsonText, SessionId, Vocabulary};
 use sessionlog::segment::SegmentBackend;
 use sessionlog::session::repair::close;
 
@@ -10,7 +10,7 @@ use super::args::Repair;
 use super::failure::Failure;
 use super::output::{Output, one_line, shortened};
 use super::store;
-use super::summary::summarise;
+use super::summary::{Summary, summarise};
 
 /// The `--json` document.
 #[derive(Debug, Serialize)]
@@ -22,8 +22,10 @@ struct Document {
 
 pub async fn run(backend: &SegmentBackend, arguments: &Repair, json: bool, out: &mut Output) -> Result<(), Failure> {
     let id = store::resolve(backend, &arguments.id).await?;
-    let (torn, closers) = if arguments.dry_run {
-        plan(backend, &id).await?
+    let plan = plan(backend, &id).await?;
+    let nothing_to_do = plan.0.is_none() && plan.1.is_none();
+    let (torn, closers) = if arguments.dry_run || nothing_to_do {
+        plan
     } else {
         let taken = backend.take_over(&id).await?;
         let result = commit(backend, &id, Expected { epoch: taken.head.epoch, next_seq: taken.head.next_seq }).await;
@@ -56,7 +58,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Repair, json: bool, out: 
             "  {:>8}  {:<16} {}",
             event.seq(),
             event.event_type(),
-            shortened(&one_line(&event.data()), 90)
+            one_line(&shortened(&event.data(), 90))
         ))?;
     }
     Ok(())
@@ -66,21 +68,34 @@ pub async fn run(backend: &SegmentBackend, arguments: &Repair, json: bool, out: 
 async fn plan(backend: &SegmentBackend, id: &SessionId) -> Result<(Option<TornTail>, Option<Batch>), Failure> {
     let summary = summarise(backend, id).await?;
     if summary.opened.live {
-        return Err(Failure::missing(format!("session {id} is open for writing; a live session needs no repair")));
+        let holder = backend.engine().holder(id).unwrap_or_default();
+        return Err(Failure::missing(format!(
+            "session {id} is open for writing by {holder}; it needs no repair while its writer lives"
+        )));
     }
-    if let Some(invalid) = summary.invalid {
-        return Err(Failure::failed(format!("session {id}: {invalid}; repair cannot mend that")));
-    }
-    Ok((summary.opened.torn, close(&summary.fold, id)))
+    let closers = closers(&summary, id)?;
+    Ok((summary.opened.torn, closers))
 }
 
 /// Makes the closers durable, if any are needed. The session is owned.
 async fn commit(backend: &SegmentBackend, id: &SessionId, expected: Expected) -> Result<Option<Batch>, Failure> {
     let summary = summarise(backend, id).await?;
-    if let Some(invalid) = summary.invalid {
-        return Err(Failure::failed(format!("session {id}: {invalid}; repair cannot mend that")));
-    }
-    let Some(closers) = close(&summary.fold, id) else { return Ok(None) };
+    let Some(closers) = closers(&summary, id)? else { return Ok(None) };
     backend.repair(id, expected, &closers).await.map_err(|error| -> BackendError { error.into_backend(id) })?;
     Ok(Some(closers))
+}
+
+/// The events that close an open turn. They follow from the whole log, so all of it must be understood (V2).
+fn closers(summary: &Summary, id: &SessionId) -> Result<Option<Batch>, Failure> {
+    if let Some(invalid) = &summary.invalid {
+        return Err(Failure::failed(format!(
+            "session {id}: {invalid}; repair cannot mend that, `sessionlog events {id} --json` prints the log as it is"
+        )));
+    }
+    let closers = close(&summary.fold, id);
+    if closers.is_some() {
+        let known = summary.fold.check_vocabulary(&Vocabulary::well_known());
+        known.map_err(|unknown| Failure::failed(format!("session {id}: its open turn is left alone: {unknown}")))?;
+    }
+    Ok(closers)
 }

@@ -7,9 +7,8 @@ use sessionlog::segment::{SealOptions, Sealed, SegmentBackend};
 
 use super::args::Seal;
 use super::failure::{Failure, PARTLY_FAILED, status_of};
-use super::output::{Output, one_line};
+use super::output::{Output, complain, one_line, paragraph};
 use super::store;
-use super::summary::entries;
 
 /// One line of `--json`.
 #[derive(Debug, Serialize)]
@@ -23,7 +22,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Seal, json: bool, out: &m
     let options = SealOptions::new().level(arguments.level);
     let mut status = None;
     let mut failed = |text: String, code: u8| {
-        eprintln!("sessionlog: {text}");
+        complain(&format!("sessionlog: {}", paragraph(&text)));
         status = status.or(Some(code));
     };
     let mut chosen: Vec<SessionId> = Vec::new();
@@ -36,8 +35,8 @@ pub async fn run(backend: &SegmentBackend, arguments: &Seal, json: bool, out: &m
         }
     }
     if arguments.ids.is_empty() {
-        for entry in entries(backend).await? {
-            match entry.header {
+        for entry in store::entries(backend).await? {
+            match entry.id() {
                 Ok(id) => chosen.push(id),
                 Err(error) => failed(error.to_string(), PARTLY_FAILED),
             }
@@ -51,7 +50,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Seal, json: bool, out: &m
             }
             // Of all sessions, those that are open for writing are not cold.
             Err(error) if error.kind == ErrorKind::Busy && arguments.ids.is_empty() => {
-                eprintln!("sessionlog: {error}");
+                complain(&format!("sessionlog: {}", paragraph(&error.to_string())));
             }
             Err(error) => failed(error.to_string(), status_of(error.kind)),
         }

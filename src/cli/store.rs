@@ -2,75 +2,134 @@
 
 use std::path::{Path, PathBuf};
 
-use sessionlog::backend::{Backend, ErrorKind};
-use sessionlog::event::{Event, SessionId};
+use sessionlog::backend::{Backend, BackendError, ErrorKind, ReadLimit};
+use sessionlog::event::limits::MAX_ID_BYTES;
+use sessionlog::event::{Event, SessionHeader, SessionId};
 use sessionlog::segment::SegmentBackend;
 
 use super::args::Common;
 use super::failure::Failure;
+use super::output::one_line;
+
+/// Most candidates that an ambiguous id lists.
+const MOST_CANDIDATES: usize = 20;
 
 /// Where the store is: the option or `$SESSIONLOG_STORE`, else the platform's data directory.
 pub fn root(common: &Common) -> Result<PathBuf, Failure> {
-    if let Some(root) = &common.store {
-        return Ok(root.clone());
+    match &common.store {
+        Some(root) if root.as_os_str().is_empty() => {
+            Err(Failure::usage("--store (or $SESSIONLOG_STORE) is empty; name the store's directory"))
+        }
+        Some(root) => Ok(root.clone()),
+        None => match dirs::data_dir() {
+            Some(data) => Ok(data.join("sessionlog")),
+            None => Err(Failure::usage(
+                "no data directory is known on this system; name the store with --store DIR or $SESSIONLOG_STORE",
+            )),
+        },
     }
-    let data = dirs::data_dir().ok_or_else(|| {
-        Failure::usage(
-            "no data directory is known on this system; name the store with --store DIR or $SESSIONLOG_STORE",
-        )
-    })?;
-    Ok(data.join("sessionlog"))
 }
 
 /// Opens an existing store.
 pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
-    if !root.exists() {
-        return Err(Failure::missing(format!(
-            "no store at {}; `sessionlog import FILE` makes one, --store DIR or $SESSIONLOG_STORE names another place",
+    let missing = |what: &str| {
+        Failure::missing(format!(
+            "{what} {}; `sessionlog import FILE` makes one, --store DIR or $SESSIONLOG_STORE names another place",
             root.display()
-        )));
+        ))
+    };
+    match root.try_exists() {
+        Ok(false) => return Err(missing("no store at")),
+        Ok(true) => {}
+        Err(error) => return Err(Failure::missing(format!("the store {} cannot be reached: {error}", root.display()))),
+    }
+    // A store that lost its identity still has its sessions; the engine says what is wrong with it.
+    if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
+        return Err(missing("there is no store in the directory"));
     }
     Ok(SegmentBackend::open(root)?)
 }
 
-/// The session that `given` names: its id, or an unambiguous beginning of it.
-pub async fn resolve(backend: &SegmentBackend, given: &str) -> Result<SessionId, Failure> {
-    let exact = SessionId::new(given).map_err(|error| Failure::usage(error.to_string()))?;
-    match backend.head(&exact).await {
-        Err(error) if error.kind == ErrorKind::NotFound => {}
-        // Damaged, busy or fine: it is there.
-        _ => return Ok(exact),
+/// One entry of a listing.
+pub struct Entry {
+    /// The id, or the directory's name where the id cannot be told.
+    pub name: String,
+    /// The header, or what is wrong with it.
+    pub header: Result<SessionHeader, BackendError>,
+}
+
+impl Entry {
+    /// The session's id, as far as it can be told.
+    ///
+    /// # Errors
+    /// What is wrong with the header, when nothing else tells the id.
+    pub fn id(self) -> Result<SessionId, BackendError> {
+        match self.header {
+            Ok(header) => header.session_id().map_err(BackendError::header),
+            Err(error) => error.session.clone().ok_or(error),
+        }
     }
-    let mut candidates = Vec::new();
+}
+
+/// All sessions of the store, in its own order.
+pub async fn entries(backend: &SegmentBackend) -> Result<Vec<Entry>, Failure> {
+    let mut entries = Vec::new();
     let mut after: Option<String> = None;
     loop {
         let page = backend.list(after.as_deref(), 1000).await?;
-        for entry in page.entries {
-            let id = entry.header.map_or(entry.name, |header| header.id);
-            if id.starts_with(given) {
-                candidates.extend(SessionId::new(&id));
-            }
-        }
+        entries.extend(page.entries.into_iter().map(|listed| Entry { name: listed.name, header: listed.header }));
         after = page.next;
         if after.is_none() {
-            break;
+            return Ok(entries);
         }
     }
-    candidates.sort();
-    match candidates.as_slice() {
-        [] => Err(Failure::missing(format!("no session {exact}; `sessionlog ls` shows what there is"))),
-        [only] => Ok(only.clone()),
-        several => {
-            let shown: Vec<String> = several.iter().take(20).map(|id| format!("  {id}")).collect();
-            let more = several.len().saturating_sub(shown.len());
+}
+
+/// The session that `given` names: its id, or an unambiguous beginning of it.
+pub async fn find(backend: &SegmentBackend, given: &str) -> Result<Entry, Failure> {
+    let exact = id(given)?;
+    match backend.engine().reader(&exact) {
+        Ok(reader) => return Ok(Entry { name: given.to_owned(), header: Ok(reader.header().clone()) }),
+        Err(error) if error.kind == ErrorKind::NotFound => {}
+        Err(error) => return Ok(Entry { name: given.to_owned(), header: Err(error.with_session(&exact)) }),
+    }
+    // An id with control characters cannot be typed; it may be given as it is shown.
+    let mut candidates = entries(backend).await?;
+    candidates.retain(|entry| entry.name.starts_with(given) || one_line(&entry.name).starts_with(given));
+    if let Some(shown) = candidates.iter().position(|entry| one_line(&entry.name) == given) {
+        return Ok(candidates.swap_remove(shown));
+    }
+    let count = candidates.len();
+    match candidates.pop() {
+        None => Err(Failure::missing(format!("no session {exact}; `sessionlog ls` shows what there is"))),
+        Some(only) if count == 1 => Ok(only),
+        Some(last) => {
+            let mut names: Vec<String> = candidates.iter().chain([&last]).map(|entry| one_line(&entry.name)).collect();
+            names.sort();
+            names.truncate(MOST_CANDIDATES);
+            let more = count.saturating_sub(names.len());
             let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
             Err(Failure::usage(format!(
-                "{exact} is the beginning of {} ids; write more of the one you mean:\n{}{more}",
-                several.len(),
-                shown.join("\n")
+                "{exact} is the beginning of {count} ids; write more of the one you mean:\n  {}{more}",
+                names.join("\n  ")
             )))
         }
     }
+}
+
+/// As [`find`], for verbs that read the log: what is wrong with a header they meet themselves.
+pub async fn resolve(backend: &SegmentBackend, given: &str) -> Result<SessionId, Failure> {
+    Ok(find(backend, given).await?.id()?)
+}
+
+/// An id as it was typed.
+pub fn id(given: &str) -> Result<SessionId, Failure> {
+    if given.is_empty() {
+        return Err(Failure::usage("a session id is empty; `sessionlog ls` shows the ids"));
+    }
+    SessionId::new(given).map_err(|_| {
+        Failure::usage(format!("a session id is {} bytes long; the longest has {MAX_ID_BYTES}", given.len()))
+    })
 }
 
 /// Reads a session's events from `from` on, page by page, in bounded memory. `take` returns `false` to stop.
@@ -82,7 +141,7 @@ pub async fn for_each_event(
 ) -> Result<u64, Failure> {
     let mut at = from;
     loop {
-        let page = backend.read(id, at, Default::default()).await?;
+        let page = backend.read(id, at, ReadLimit::default()).await?;
         for event in page.items.iter().flat_map(sessionlog::event::Item::events) {
             at = event.seq() + 1;
             if !take(event)? {

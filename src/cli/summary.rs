@@ -1,12 +1,10 @@
 //! What a whole log says about a session: read once, in bounded memory.
 
-use sessionlog::backend::{Backend, BackendError, Opened};
+use sessionlog::backend::{Backend, BackendError, Opened, ReadLimit};
 use sessionlog::event::SessionId;
 use sessionlog::segment::SegmentBackend;
 use sessionlog::session::fold::Fold;
 use sessionlog::session::validator::InvalidEvent;
-
-use super::failure::Failure;
 
 /// A session whose records are sound.
 pub struct Summary {
@@ -20,39 +18,37 @@ pub struct Summary {
 pub async fn summarise(backend: &SegmentBackend, id: &SessionId) -> Result<Summary, BackendError> {
     let opened = backend.open(id).await?;
     let mut fold = Fold::new();
+    let invalid = fold_on(backend, id, &mut fold).await?;
+    Ok(Summary { opened, fold, invalid })
+}
+
+/// What the events before the damage say about a damaged session.
+pub async fn fold_intact(backend: &SegmentBackend, id: &SessionId) -> Fold {
+    let mut fold = Fold::new();
+    // How it ends is known already.
+    let _ = fold_on(backend, id, &mut fold).await;
+    fold
+}
+
+async fn fold_on(
+    backend: &SegmentBackend,
+    id: &SessionId,
+    fold: &mut Fold,
+) -> Result<Option<InvalidEvent>, BackendError> {
     let mut from = Some(0);
     while let Some(seq) = from {
-        let page = backend.read(id, seq, Default::default()).await?;
+        let page = backend.read(id, seq, ReadLimit::default()).await?;
         for item in &page.items {
             if let Err(invalid) = fold.apply_item(item) {
-                return Ok(Summary { opened, fold, invalid: Some(invalid) });
+                return Ok(Some(invalid));
             }
         }
         from = page.next;
     }
-    Ok(Summary { opened, fold, invalid: None })
+    Ok(None)
 }
 
-/// One entry of a listing.
-pub struct Entry {
-    /// The id, or the directory's name where the header cannot be read.
-    pub name: String,
-    pub header: Result<SessionId, BackendError>,
-}
-
-/// All sessions of the store, in its own order.
-pub async fn entries(backend: &SegmentBackend) -> Result<Vec<Entry>, Failure> {
-    let mut entries = Vec::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = backend.list(after.as_deref(), 1000).await?;
-        for listed in page.entries {
-            let header = listed.header.and_then(|header| header.session_id().map_err(BackendError::header));
-            entries.push(Entry { name: listed.name, header });
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(entries);
-        }
-    }
+/// Number of turns begun.
+pub fn turns(fold: &Fold) -> u64 {
+    fold.counts().get("turn/start").map_or(0, |count| count.count)
 }

@@ -11,6 +11,7 @@ use sessionlog::event::message;
 use sessionlog::session::history::{Message, derive_message};
 
 use super::output::{Output, one_line, paragraph, shortened};
+use super::view::Shown;
 
 /// Most lines of one tool result or reasoning block that are shown.
 const BLOCK_LINES: usize = 24;
@@ -23,15 +24,6 @@ pub struct Transcript<'a> {
     turn: Option<u64>,
     /// Tool names by call id, to head a result with the tool that gave it.
     tools: HashMap<String, String>,
-}
-
-/// One message event of the transcript.
-pub struct Entry<'a> {
-    pub event: &'a Event,
-    /// The turn it belongs to, if any.
-    pub turn: Option<u64>,
-    /// The event that took its place on the surface, when the model does not see it any more.
-    pub replaced_by: Option<u64>,
 }
 
 /// A string member of a message's `source`.
@@ -82,8 +74,8 @@ impl<'a> Transcript<'a> {
     }
 
     /// A message event.
-    pub fn entry(&mut self, entry: &Entry<'_>) -> io::Result<()> {
-        let Some(message) = derive_message(entry.event) else { return Ok(()) };
+    pub fn entry(&mut self, entry: &Shown) -> io::Result<()> {
+        let Some(message) = derive_message(&entry.event) else { return Ok(()) };
         if entry.turn.is_some() && entry.turn != self.turn {
             self.turn = entry.turn;
             let heading = format!("Turn {}", entry.turn.unwrap_or_default());
@@ -91,11 +83,12 @@ impl<'a> Transcript<'a> {
             self.label(&heading, Style::Heading)?;
         }
         self.out.line("")?;
-        let who = self.speaker(entry.event, &message);
-        let mut label = format!("[{}] {who}", entry.event.seq());
-        if let Some(by) = entry.replaced_by {
-            label.push_str(&format!("  (replaced by {by}; the model does not see it)"));
-        }
+        let who = self.speaker(&entry.event, &message);
+        let seq = entry.event.seq();
+        let label = match entry.replaced_by {
+            Some(by) => format!("[{seq}] {who}  (replaced by {by}; the model does not see it)"),
+            None => format!("[{seq}] {who}"),
+        };
         let style = match (entry.replaced_by, entry.event.event_type()) {
             (Some(_), _) => Style::Faint,
             (None, message::USER_MESSAGE) => Style::User,

@@ -1,15 +1,15 @@
 //! `verify`: is everything as it was written, and does the log obey the model's rules?
 
 use serde::Serialize;
-use sessionlog::backend::{BackendError, ErrorKind};
+use sessionlog::backend::{BackendError, ErrorKind, TornTail};
 use sessionlog::event::{SessionId, Vocabulary};
-use sessionlog::segment::{CheckStatus, SegmentBackend};
+use sessionlog::segment::SegmentBackend;
 
 use super::args::Verify;
-use super::failure::{Failure, PARTLY_FAILED};
-use super::output::{Output, one_line};
-use super::store;
-use super::summary::{Entry, entries, summarise};
+use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, WRONG_USAGE};
+use super::output::{Output, complain, one_line};
+use super::store::{self, Entry};
+use super::summary::{Summary, summarise};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -94,15 +94,15 @@ pub async fn run(backend: &SegmentBackend, arguments: &Verify, json: bool, out: 
     let mut chosen: Vec<Entry> = Vec::new();
     let mut missing = None;
     if arguments.ids.is_empty() {
-        chosen = entries(backend).await?;
+        chosen = store::entries(backend).await?;
     }
     for given in &arguments.ids {
-        match store::resolve(backend, given).await {
-            Ok(id) => chosen.push(Entry { name: id.as_str().to_owned(), header: Ok(id) }),
-            // The others are still checked.
-            Err(failure @ Failure::Message { .. }) => {
-                eprintln!("sessionlog: {failure}");
-                missing = missing.or(Some(failure));
+        match store::find(backend, given).await {
+            Ok(entry) => chosen.push(entry),
+            Err(Failure::Message { text, status }) if status != WRONG_USAGE => {
+                // The others are still checked.
+                complain(&format!("sessionlog: {text}"));
+                missing = Some(status);
             }
             Err(failure) => return Err(failure),
         }
@@ -110,9 +110,18 @@ pub async fn run(backend: &SegmentBackend, arguments: &Verify, json: bool, out: 
     let mut totals = Totals::default();
     let mut unsound = false;
     for entry in chosen {
-        let line = match entry.header {
+        let name = entry.name.clone();
+        let line = match entry.id() {
             Ok(id) => check(backend, &id).await,
-            Err(error) => Line::of_error(&entry.name, &error),
+            Err(error) => Some(Line::of_error(&name, &error)),
+        };
+        let Some(line) = line else {
+            // Deleted since it was listed. One that was asked for by name is missing.
+            if !arguments.ids.is_empty() {
+                complain(&format!("sessionlog: session {} was deleted meanwhile", one_line(&name)));
+                missing = Some(BUSY_OR_MISSING);
+            }
+            continue;
         };
         let counts = &mut totals.summary;
         counts.sessions += 1;
@@ -144,12 +153,13 @@ pub async fn run(backend: &SegmentBackend, arguments: &Verify, json: bool, out: 
     }
     match missing {
         _ if unsound => Err(Failure::Status(PARTLY_FAILED)),
-        Some(Failure::Message { status, .. }) => Err(Failure::Status(status)),
-        _ => Ok(()),
+        Some(status) => Err(Failure::Status(status)),
+        None => Ok(()),
     }
 }
 
-async fn check(backend: &SegmentBackend, id: &SessionId) -> Line {
+/// Checks a session in full; `None` when there is none.
+async fn check(backend: &SegmentBackend, id: &SessionId) -> Option<Line> {
     let engine = backend.engine().clone();
     let session = id.clone();
     let checked = tokio::task::spawn_blocking(move || engine.verify(&session)).await;
@@ -157,16 +167,22 @@ async fn check(backend: &SegmentBackend, id: &SessionId) -> Line {
         Ok(check) => check,
         Err(error) => {
             let error = BackendError::new(ErrorKind::Io, format!("the check broke off: {error}")).with_session(id);
-            return Line::of_error(id.as_str(), &error);
+            return Some(Line::of_error(id.as_str(), &error));
         }
     };
-    if let Some(error) = &check.error {
-        return Line::of_error(id.as_str(), error);
-    }
-    let summary = match summarise(backend, id).await {
-        Ok(summary) => summary,
-        Err(error) => return Line::of_error(id.as_str(), &error),
+    let summary = match check.error {
+        None => summarise(backend, id).await,
+        Some(error) => Err(error),
     };
+    match summary {
+        Ok(summary) => Some(judge(id, check.torn.as_ref(), &summary)),
+        Err(error) if error.kind == ErrorKind::NotFound => None,
+        Err(error) => Some(Line::of_error(id.as_str(), &error)),
+    }
+}
+
+/// What a session whose records are sound may still lack.
+fn judge(id: &SessionId, torn: Option<&TornTail>, summary: &Summary) -> Line {
     let place = summary.opened.torn.as_ref().and_then(|torn| torn.file.as_ref()).map(|file| file.display().to_string());
     let mut line = Line::new(id.as_str(), Status::Ok, summary.fold.next_seq());
     if let Some(invalid) = &summary.invalid {
@@ -176,7 +192,7 @@ async fn check(backend: &SegmentBackend, id: &SessionId) -> Line {
         line.detail = Some(format!("session {id}: {invalid}"));
         return line;
     }
-    if let (CheckStatus::Torn, false, Some(torn)) = (check.status, summary.opened.live, &check.torn) {
+    if let Some(torn) = torn.filter(|_| !summary.opened.live) {
         line.status = Status::Torn;
         line.class = Some("torn-tail".to_owned());
         line.file = place;

@@ -25,7 +25,8 @@ use super::tree;
 use super::verify::{self, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, ErrorKind, Expected, Head, ListPage, Listed, Opened, Page, ReadLimit, Revision, Taken,
+    AppendError, BackendError, ErrorKind, Expected, Head, Holder, ListPage, Listed, Opened, Page, ReadLimit, Revision,
+    Taken,
 };
 use crate::event::header::FORMAT_VERSION;
 use crate::event::{Batch, Event, Item, SessionHeader, SessionId};
@@ -713,6 +714,11 @@ impl Engine {
         }
         drop(released);
         Ok(())
+    }
+
+    /// Who has a session open for writing, as far as its lock's note says; `None` when nobody has. For messages to people.
+    pub fn holder(&self, id: &SessionId) -> Option<Holder> {
+        lock::holder(&self.directory(id))
     }
 
     /// Checks every byte of a session: checksums, the chain of journals, seqs, and the JSON syntax of every payload. Writes

@@ -106,14 +106,18 @@ fn patiently(file: &dyn File) -> io::Result<bool> {
 
 /// The refusal that names the holder.
 fn busy(directory: &SessionDirectory, file: &dyn File) -> BackendError {
-    let note = read_small(file, MAX_NOTE_BYTES).ok().flatten().unwrap_or_default();
-    let holder = parse_note(&String::from_utf8_lossy(&note));
+    let holder = noted(file);
     let detail =
         format!("open for writing by {holder}; reading works meanwhile, writing once it has closed the session");
     let mut error = directory.error(ErrorKind::Busy, detail);
     error.file = None;
     error.holder = Some(holder);
     error
+}
+
+fn noted(file: &dyn File) -> Holder {
+    let note = read_small(file, MAX_NOTE_BYTES).ok().flatten().unwrap_or_default();
+    parse_note(&String::from_utf8_lossy(&note))
 }
 
 fn parse_note(note: &str) -> Holder {
@@ -129,6 +133,12 @@ fn parse_note(note: &str) -> Holder {
 pub(crate) fn is_live(directory: &SessionDirectory) -> bool {
     let probe = || directory.files.open(&directory.file(LOCK_FILE), Access::Read)?.try_lock(Lock::Shared);
     matches!(probe(), Ok(false))
+}
+
+/// Who has the session open for writing, as its note says; `None` when nobody has.
+pub(crate) fn holder(directory: &SessionDirectory) -> Option<Holder> {
+    let file = directory.files.open(&directory.file(LOCK_FILE), Access::Read).ok()?;
+    matches!(file.try_lock(Lock::Shared), Ok(false)).then(|| noted(&*file))
 }
 
 /// The store's own lock, held for moments: while the store is made, a session's directory is begun, or remains are cleared.
