@@ -208,7 +208,9 @@ pub(crate) fn take_back(files: &dyn Files, visible: &Path, temporary: &Path) -> 
     if files.rename(visible, temporary).is_err() {
         return false;
     }
-    if let Err(error) = tree::remove(files, temporary) {
+    // Until the old name is gone for good, a loss of power may bring it back, and it must not come back without its files.
+    let gone = visible.parent().map_or(Ok(()), |parent| files.sync_directory(parent));
+    if let Err(error) = gone.and_then(|()| tree::remove(files, temporary)) {
         tracing::debug!(path = %temporary.display(), %error, "a temporary directory remains");
     }
     true

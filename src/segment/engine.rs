@@ -584,9 +584,9 @@ impl Engine {
     }
 
     /// Makes a session of `source` up to and including `boundary`; see [`Backend::fork`](crate::backend::Backend::fork). Sealed
-    /// segments before the boundary are shared between the two, as links to the same files; what is behind them is copied. The
-    /// source does not change, and either may be deleted. Cost follows what is copied, one segment or journal at most beyond the
-    /// journals before the boundary; holds one page at a time.
+    /// segments that start before the boundary are shared between the two, as links to the same files; what is behind them is
+    /// copied. The source does not change, and either may be deleted; a segment's bytes last as long as one of those that share
+    /// it. Cost follows what is copied and not the length of what is sealed; holds one page at a time.
     ///
     /// # Errors
     /// `NotFound` for the source or the boundary, `Exists` for the child, `Invalid` for its header, damage of the source, I/O.

@@ -203,7 +203,8 @@ fn fold_at(directory: &SessionDirectory, log: &LogEnd, from: u64) -> Result<Opti
         Some(link) => Segment::open(directory, link.first_seq, link.first_seq)?,
         None => None,
     };
-    if let Some(segment) = before {
+    // One that counts in part has no checkpoint of that part.
+    if let Some(segment) = before.filter(|segment| segment.until.is_none()) {
         match segment.footer.checkpoint() {
             None => return Ok(None),
             Some(checkpoint) => match Fold::from_checkpoint(&checkpoint) {

@@ -17,8 +17,8 @@ const MAGIC: [u8; 8] = *b"slogSHAR";
 const VERSION: u32 = 1;
 /// Magic, version, number of entries.
 const FRAME_BYTES: usize = 16;
-/// First seq, salt, identity of the session that the segment was sealed in.
-const ENTRY_BYTES: usize = 32;
+/// First seq, salt, identity of the session that the segment was sealed in, and up to where it counts.
+const ENTRY_BYTES: usize = 40;
 /// Most segments that are shared; a log of more shares its first ones.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -28,11 +28,23 @@ pub(crate) struct Entry {
     first_seq: u64,
     salt: u64,
     session: [u8; 16],
+    /// Seq from which on its events are not part of this log; 0 when they all are.
+    until: u64,
 }
 
 impl Entry {
-    fn of(header: &JournalHeader) -> Self {
-        Self { first_seq: header.first_seq, salt: header.salt, session: header.session }
+    fn of(header: &JournalHeader, until: Option<u64>) -> Self {
+        let JournalHeader { first_seq, salt, session, .. } = *header;
+        Self { first_seq, salt, session, until: until.unwrap_or(0) }
+    }
+
+    fn names(&self, header: &JournalHeader) -> bool {
+        *self == Self::of(header, Some(self.until))
+    }
+
+    /// Seq from which on the segment does not count, if it does not count as a whole.
+    pub(crate) fn until(&self) -> Option<u64> {
+        (self.until != 0).then_some(self.until)
     }
 }
 
@@ -44,6 +56,7 @@ fn encode(entries: &[Entry]) -> Vec<u8> {
         bytes.extend_from_slice(&entry.first_seq.to_le_bytes());
         bytes.extend_from_slice(&entry.salt.to_le_bytes());
         bytes.extend_from_slice(&entry.session);
+        bytes.extend_from_slice(&entry.until.to_le_bytes());
     }
     let checksum = crc(&[&bytes]);
     bytes.extend_from_slice(&checksum.to_le_bytes());
@@ -65,31 +78,34 @@ fn decode(bytes: &[u8]) -> Option<Result<Vec<Entry>, u32>> {
     if rows.len() != count.checked_mul(ENTRY_BYTES)? {
         return None;
     }
-    let row =
-        |row: &[u8]| Some(Entry { first_seq: u64_at(row, 0)?, salt: u64_at(row, 8)?, session: array_at(row, 16)? });
+    let row = |row: &[u8]| {
+        let (first_seq, salt, session) = (u64_at(row, 0)?, u64_at(row, 8)?, array_at(row, 16)?);
+        let until = u64_at(row, 32).filter(|until| *until == 0 || *until > first_seq)?;
+        Some(Entry { first_seq, salt, session, until })
+    };
     rows.chunks_exact(ENTRY_BYTES).map(row).collect::<Option<_>>().map(Ok)
 }
 
-/// Whether the directory's list names the segment with this header.
+/// What the directory's list says of the segment with this header.
 ///
 /// # Errors
 /// Damage of the list, with `intact_before` as given; `Unsupported`, I/O.
-pub(crate) fn is_listed(
+pub(crate) fn find(
     directory: &SessionDirectory,
     header: &JournalHeader,
     intact_before: u64,
-) -> Result<bool, BackendError> {
+) -> Result<Option<Entry>, BackendError> {
     let path = directory.file(SHARED_FILE);
     let failed = |error| directory.io("reading the list of shared segments", &path, error);
     let file = match directory.files.open(&path, Access::Read) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
     let most = FRAME_BYTES + MAX_ENTRIES * ENTRY_BYTES + 4;
     let bytes = read_small(&*file, most).map_err(failed)?.unwrap_or_default();
     match decode(&bytes) {
-        Some(Ok(entries)) => Ok(entries.contains(&Entry::of(header))),
+        Some(Ok(entries)) => Ok(entries.into_iter().find(|entry| entry.names(header))),
         Some(Err(version)) => {
             let what = format!("a list of shared segments of version {version}");
             Err(directory.unsupported(&path, Some(8), intact_before, &what))
@@ -102,7 +118,7 @@ pub(crate) fn is_listed(
     }
 }
 
-/// Segments of a session that lie wholly before a seq, for another session to share.
+/// Segments of a session that hold what lies before a seq, for another session to share.
 #[derive(Debug, Default)]
 pub(crate) struct SharedPrefix {
     segments: Vec<(PathBuf, u64, Identity)>,
@@ -113,7 +129,7 @@ pub(crate) struct SharedPrefix {
 }
 
 impl SharedPrefix {
-    /// The segments of `source` that end before `end`.
+    /// The segments of `source` that start before `end`; of the last one a part may lie behind.
     ///
     /// # Errors
     /// Damage, `Unsupported`, I/O.
@@ -122,11 +138,12 @@ impl SharedPrefix {
         let mut names = source.layout()?.segments;
         names.retain(|name| *name < end);
         let walked = chain::walk(source, &names, |segment| {
-            if segment.next_seq() <= end && prefix.entries.len() < MAX_ENTRIES {
+            if prefix.entries.len() < MAX_ENTRIES {
+                let until = if segment.next_seq() > end { Some(end) } else { segment.until };
                 prefix.segments.push((segment.path.clone(), segment.footer.first_seq, segment.identity));
-                prefix.entries.push(Entry::of(&segment.header));
-                prefix.next_seq = segment.next_seq();
-                prefix.last_journal = Some(segment.last_journal);
+                prefix.entries.push(Entry::of(&segment.header, until));
+                prefix.next_seq = segment.next_seq().min(end);
+                prefix.last_journal = Some(if until.is_some() { segment.itself() } else { segment.last_journal });
             }
             Ok(())
         })?;
@@ -164,7 +181,7 @@ impl SharedPrefix {
         let mut bytes = [0; HEADER_BYTES];
         let filled = read_full_at(file, &mut bytes, 0)?;
         let header = JournalHeader::decode_as(bytes.get(..filled).unwrap_or_default(), SEGMENT_MAGIC);
-        Ok(header.is_ok_and(|header| self.entries.contains(&Entry::of(&header))))
+        Ok(header.is_ok_and(|header| self.entries.iter().any(|entry| entry.names(&header))))
     }
 }
 
@@ -196,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_list_comes_back_and_every_flip_and_cut_is_noticed() {
-        let entry = |number: u64| Entry { first_seq: number, salt: number + 1, session: [7; 16] };
+        let entry = |number: u64| Entry { first_seq: number, salt: number + 1, session: [7; 16], until: number * 2 };
         let entries = vec![entry(0), entry(40)];
         let bytes = encode(&entries);
         assert_eq!(decode(&bytes), Some(Ok(entries)));
