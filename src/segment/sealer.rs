@@ -188,9 +188,8 @@ fn failure(id: &SessionId, error: &BackendError) -> SealingFailure {
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: the call takes numbers alone and touches no memory; on Linux "process 0" is the calling thread.
-        let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
-        if result != 0 {
+        // On Linux no process means the calling thread.
+        if rustix::process::setpriority_process(None, 10).is_err() {
             tracing::debug!("the sealing thread keeps its priority");
         }
     }
