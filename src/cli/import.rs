@@ -290,6 +290,14 @@ fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Out
     let session = header.session_id().map_err(BackendError::header)?;
     let exists = !matches!(engine.reader(&session), Err(error) if error.kind == ErrorKind::NotFound);
     if !exists {
+        if !engine.root().exists() {
+            // Nothing is written for a log that is refused, not even an empty store: the first one is read through before.
+            let read = read_through(&mut reading);
+            outcome.report = Some(reading.report().clone());
+            read?;
+            drop(reading);
+            reading = input.start(&options)?;
+        }
         let created = engine.create_whole(&header, || reading.next_batch(BATCH_BYTES).map_err(Refusal::from));
         outcome.report = Some(reading.report().clone());
         created?;
@@ -298,7 +306,7 @@ fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Out
     let comparison = compare_with_stored(engine, &session, &header, &mut reading);
     // The rest is read too: a log that is refused anywhere changes nothing.
     let rest = comparison.and_then(|comparison| {
-        while reading.next_item()?.is_some() {}
+        read_through(&mut reading)?;
         Ok(comparison)
     });
     outcome.report = Some(reading.report().clone());
@@ -316,6 +324,12 @@ fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Out
             "another session is stored under the id {session}: event {seq} differs; import under another --id"
         ))),
     }
+}
+
+/// Reads to the end, for its errors alone.
+fn read_through(reading: &mut Reading<Progress<'_>>) -> Result<(), ImportError> {
+    while reading.next_item()?.is_some() {}
+    Ok(())
 }
 
 fn compare_with_stored(

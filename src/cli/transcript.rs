@@ -202,6 +202,6 @@ impl<'a> Transcript<'a> {
 
     /// A heading of its own.
     pub fn heading(&mut self, text: &str) -> io::Result<()> {
-        self.label(text, Style::Heading)
+        self.label(&one_line(text), Style::Heading)
     }
 }
