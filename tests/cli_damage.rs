@@ -274,7 +274,7 @@ fn content(engine: &Engine, id: &str) -> Option<Vec<Event>> {
     let mut reader = engine.reader(&SessionId::new(id).unwrap()).ok()?;
     let mut events = Vec::new();
     loop {
-        let page = reader.next_page(Default::default()).ok()?;
+        let page = reader.next_page(sessionlog::backend::ReadLimit::default()).ok()?;
         if page.items.is_empty() {
             return Some(events);
         }
