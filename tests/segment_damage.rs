@@ -1,6 +1,5 @@
 //! Bytes that are not what was written: cut, flipped, zeroed, moved and replaced files.
 
-#![allow(unsafe_code, reason = "making a FIFO takes a system call")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod segment_common;

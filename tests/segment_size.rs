@@ -1,6 +1,5 @@
 //! Large and numerous: memory follows the page, not the log. Alone in its process, because it counts the process's memory.
 
-#![allow(unsafe_code, reason = "an allocator that counts is the only way to see what is held")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod segment_common;
