@@ -11,7 +11,7 @@ use sessionlog::segment::SegmentBackend;
 
 use super::args::{Export, Format};
 use super::failure::Failure;
-use super::output::Output;
+use super::output::{Output, complain};
 use super::store;
 
 pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output) -> Result<(), Failure> {
@@ -39,8 +39,15 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
 }
 
 async fn write(backend: &SegmentBackend, id: &SessionId, out: &mut impl Write) -> Result<(), Failure> {
-    let header = backend.open(id).await?.header;
-    let mut writer = JsonlWriter::new(out, &header)?;
+    // The whole log is checked first: nothing of a damaged one is written.
+    let opened = backend.open(id).await?;
+    if let Some(torn) = opened.torn.filter(|_| !opened.live) {
+        complain(&format!(
+            "sessionlog: session {id}: left out an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
+            torn.bytes
+        ));
+    }
+    let mut writer = JsonlWriter::new(out, &opened.header)?;
     store::for_each_event(backend, id, 0, |event| {
         writer.event(&event)?;
         Ok(true)
