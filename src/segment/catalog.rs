@@ -241,6 +241,8 @@ fn stamps(directory: &SessionDirectory) -> Option<Vec<Stamp>> {
 fn summarise(directory: &SessionDirectory) -> Result<Summary, BackendError> {
     directory.check()?;
     let header = directory.read_header()?;
+    // The directory's name may be too short to tell the id; the header, which fits the name, tells it.
+    let directory = &SessionDirectory { id: header.session_id().ok(), ..directory.clone() };
     let live = lock::is_live(directory);
     let log = log::scan(directory)?;
     let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint);
