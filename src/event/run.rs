@@ -620,7 +620,8 @@ mod tests {
 
     #[test]
     fn a_run_survives_encoding_and_slicing_and_refuses_any_cut() {
-        let data = r#"{"turn":1,"step":2,"chunk":{"type":"tool-call-delta","index":0,"id":"c\"","name":"n","argumentsDelta":"aé"}}"#;
+        let data = "{\"turn\":1,\"step\":2,\"chunk\":{\"type\":\"tool-call-delta\",\"index\":0,\"id\":\"c\\\"\",\"name\":\"n\",\
+                    \"argumentsDelta\":\"a\u{e9}\"}}";
         let mut run = ChunkRun::of(&chunk(4, 10, data)).unwrap();
         for (time, body) in [(5, ""), (700, "\\n"), (700, "xyz")] {
             run.push_unchecked(time, body);
