@@ -49,12 +49,8 @@ fn unpacked(row: &Envelope<'_>, position: u64, created: i64) -> Vec<Line> {
     };
     let data: Value = serde_json::from_str(row.data.unwrap().get()).unwrap();
     let mut time = row.time0.unwrap_or(created);
-    let mut head = format!(r#""type":"{kind}","index":{}"#, data["index"]);
-    for key in ["id", "name"] {
-        if let Some(value) = data.get(key) {
-            head += &format!(r#","{key}":{value}"#);
-        }
-    }
+    let named = ["id", "name"].into_iter().filter_map(|key| Some(format!(r#","{key}":{}"#, data.get(key)?)));
+    let head = format!(r#""type":"{kind}","index":{}{}"#, data["index"], named.collect::<String>());
     let pieces = data[list].as_array().unwrap().iter().enumerate();
     pieces
         .map(|(number, piece)| {

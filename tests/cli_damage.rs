@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use cli_common::{FAILED, Home, Ran, below, cut, event, files, flip, log, messages, recording, said};
 use serde_json::Value;
+use sessionlog::backend::ReadLimit;
 use sessionlog::event::{Event, SessionId};
 use sessionlog::segment::{CheckStatus, Engine};
 
@@ -274,7 +275,7 @@ fn content(engine: &Engine, id: &str) -> Option<Vec<Event>> {
     let mut reader = engine.reader(&SessionId::new(id).unwrap()).ok()?;
     let mut events = Vec::new();
     loop {
-        let page = reader.next_page(Default::default()).ok()?;
+        let page = reader.next_page(ReadLimit::default()).ok()?;
         if page.items.is_empty() {
             return Some(events);
         }
@@ -323,6 +324,23 @@ fn r4_every_flipped_byte_of_a_session_is_reported_or_changes_nothing() {
     for path in &places {
         for offset in 0..fs::read(path).unwrap().len() {
             flipped_is_found(&home, path, offset, 1 << (offset % 8), &sound);
+        }
+    }
+    // A long one at a sample of places.
+    let long = home.store().join("sessions").join("long");
+    let text = String::from_utf8(recording(5, 700)).unwrap();
+    home.import("long", text.split_inclusive('\n').take(300).collect::<String>());
+    home.import("long", text);
+    let sound = content(&engine, "long").unwrap();
+    for path in files(&long) {
+        let original = fs::read(&path).unwrap();
+        for offset in (0..original.len()).step_by(original.len() / 40 + 1) {
+            flip(&path, offset);
+            let check = engine.verify(&SessionId::new("long").unwrap());
+            let same =
+                check.status != CheckStatus::Ok || content(&engine, "long").is_some_and(|events| events == sound);
+            assert!(same, "{} at {offset}: silently changed", path.display());
+            fs::write(&path, &original).unwrap();
         }
     }
     // And some as people see them.

@@ -158,7 +158,7 @@ fn nothing_of_a_log_drives_the_terminal() {
         event(8, &format!("app/{inner}{raw}"), "{}"),
     ];
     let id = format!("id{ESCAPE}{raw}");
-    let header = header(&id).replace("}", &format!(",\"cwd\":{quoted},\"parentSession\":{quoted}}}"));
+    let header = header(&id).replace('}', &format!(",\"cwd\":{quoted},\"parentSession\":{quoted}}}"));
     let text = log("x", lines).replacen(&cli_common::header("x"), &header, 1);
     let file = home.write("hostile.jsonl", text);
     let name = format!("name{ESCAPE}.jsonl");

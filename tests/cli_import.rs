@@ -91,16 +91,13 @@ fn a_file_cut_anywhere_comes_in_whole_or_not_at_all() {
         let _ = fs::remove_dir_all(home.store());
         let ran = import(&home, &whole.as_bytes()[..length]);
         let complete = ends.iter().position(|end| length == *end || length == end + 1);
-        match complete {
-            Some(events) => {
-                let row = ran.ok().document();
-                assert!(row["status"] == "imported" && row["events"] == events, "{length}: {row}");
-            }
-            None => {
-                let row = ran.with(FAILED).document();
-                assert!(row["status"] == "refused" && row["error"].is_string(), "{length}: {row}");
-                assert!(!home.store().exists(), "{length}");
-            }
+        if let Some(events) = complete {
+            let row = ran.ok().document();
+            assert!(row["status"] == "imported" && row["events"] == events, "{length}: {row}");
+        } else {
+            let row = ran.with(FAILED).document();
+            assert!(row["status"] == "refused" && row["error"].is_string(), "{length}: {row}");
+            assert!(!home.store().exists(), "{length}");
         }
     }
 }

@@ -86,7 +86,7 @@ impl Writer {
 
     fn does(&mut self, what: &str) {
         writeln!(self.input, "{what}").unwrap();
-        while self.answers.next().expect("the writer lives").unwrap() != "done" {}
+        while self.answers.next().unwrap().unwrap() != "done" {}
     }
 
     /// Kills it as `kill -9` does.
@@ -248,6 +248,32 @@ fn an_interrupted_follower_leaves_nothing_behind() {
     assert_eq!(cli_common::below(&home.store()), before);
     assert!(home.outside().is_empty());
     writer.does("append 1");
+}
+
+#[test]
+fn an_interrupted_export_leaves_no_file() {
+    let home = Home::new();
+    home.import("big", cli_common::recording(1, 60_000));
+    for _ in 0..5 {
+        let mut child = home.command(["export", "big", "-o", "out.jsonl"]).spawn().unwrap();
+        // At work, or already done: in either case no half is left.
+        let begun = |path: &std::path::PathBuf| path.to_str().unwrap().contains("out.jsonl");
+        while !home.outside().iter().any(begun) {
+            std::thread::yield_now();
+        }
+        let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status().unwrap();
+        let status = child.wait().unwrap();
+        let left: Vec<_> = home.outside().into_iter().filter(begun).collect();
+        let whole = home.path("out.jsonl");
+        assert!(left.is_empty() || left == [whole.clone()], "{left:?}");
+        if whole.exists() {
+            let lines = std::fs::read_to_string(&whole).unwrap().lines().count();
+            assert_eq!(lines, 1 + home.run(["events", "big", "--json"]).ok().json().len());
+            std::fs::remove_file(whole).unwrap();
+        } else {
+            assert_eq!(status.code(), Some(130));
+        }
+    }
 }
 
 #[test]

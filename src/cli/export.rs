@@ -21,17 +21,45 @@ pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output)
         Some(path) if path.as_os_str() != "-" => path,
         _ => return write(backend, &id, out).await,
     };
-    let mut file = Replacement::begin(path).map_err(|error| cannot_write(path, &error))?;
-    // What is half done goes when the person gives up.
-    let temporary = file.temporary.clone();
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
+    let failed = |error: io::Error| cannot_write(path, &error);
+    // What is half done goes when the person gives up, from the very first moment on.
+    let interruptions = interruptions().map_err(failed)?;
+    let mut file = Replacement::begin(path).map_err(failed)?;
+    for interruption in interruptions {
+        let temporary = file.temporary.clone();
+        tokio::spawn(async move {
+            let status = interruption.await;
             let _ = fs::remove_file(&temporary);
-            std::process::exit(INTERRUPTED);
-        }
-    });
+            std::process::exit(status);
+        });
+    }
     write(backend, &id, &mut file).await?;
-    file.finish().map_err(|error| cannot_write(path, &error))
+    file.finish().map_err(failed)
+}
+
+/// The signals that end a program, watched from now on; each gives the exit status that shells expect after it.
+#[cfg(unix)]
+fn interruptions() -> io::Result<Vec<impl Future<Output = i32> + Send + 'static>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
+    let watched = kinds.map(|kind| {
+        signal(kind).map(|mut signal| async move {
+            signal.recv().await;
+            128 + kind.as_raw_value()
+        })
+    });
+    watched.into_iter().collect()
+}
+
+#[cfg(not(unix))]
+fn interruptions() -> io::Result<Vec<impl Future<Output = i32> + Send + 'static>> {
+    Ok(vec![async {
+        // Without a handler there is nothing to wait for.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        130
+    }])
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
@@ -56,9 +84,6 @@ async fn write(backend: &SegmentBackend, id: &SessionId, out: &mut impl Write) -
     writer.finish()?;
     Ok(())
 }
-
-/// Exit status of a program that was interrupted, as shells count it.
-const INTERRUPTED: i32 = 130;
 
 /// A file that appears under its name whole or not at all. For the owner's eyes only, as transcripts hold secrets.
 struct Replacement {
