@@ -27,6 +27,8 @@
 //! and may be lost with a crash, as a suffix and never in the middle. Nothing accepted is changed, dropped or numbered twice.
 //! Damage is reported with its place, not skipped. `format-spec/` in the repository describes every byte.
 
+#![deny(unsafe_code)]
+
 pub mod backend;
 pub mod event;
 pub mod interop;

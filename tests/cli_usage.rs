@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use cli_common::{FAILED, Home, MISSING, READERS, USAGE, log, messages, said};
 
-const VERBS: [&str; 8] = ["import", "export", "ls", "show", "messages", "events", "verify", "repair"];
+const VERBS: [&str; 9] = ["import", "export", "ls", "show", "messages", "events", "verify", "repair", "seal"];
 
 #[test]
 fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {

@@ -11,7 +11,8 @@ use sessionlog::segment::{CheckStatus, Engine, EngineOptions, Reader};
 
 fn store() -> (tempfile::TempDir, Engine) {
     let directory = tempfile::tempdir().unwrap();
-    let engine = EngineOptions::new().rotate_at(2000).open(directory.path().join("store")).unwrap();
+    let engine =
+        EngineOptions::new().rotate_at(2000).background_sealing(false).open(directory.path().join("store")).unwrap();
     (directory, engine)
 }
 

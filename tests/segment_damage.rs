@@ -13,7 +13,7 @@ use sessionlog::backend::{AppendError, BackendError, DamageClass, ErrorKind, Exp
 use sessionlog::segment::{CheckStatus, Engine, EngineOptions};
 
 fn options() -> EngineOptions {
-    EngineOptions::new().rotate_at(450)
+    EngineOptions::new().rotate_at(450).background_sealing(false)
 }
 
 /// A store with the session `s` of several journals, and a bystander.
@@ -265,7 +265,7 @@ fn each_kind_of_damage_has_its_class_and_place() {
         bytes.splice(96..96, tail[..10].to_vec());
         fs::write(s.join(&names[0]), bytes).unwrap();
     });
-    case("a sealed segment", &[DamageClass::ForeignVersion], &|s| {
+    case("a foreign file for a sealed segment", &[DamageClass::BadHeader], &|s| {
         fs::write(s.join("00000000000000000000.seg"), b"later").unwrap();
     });
 }

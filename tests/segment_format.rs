@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use segment_common::{files_below, id, lines};
 use sessionlog::backend::{Expected, ReadLimit};
 use sessionlog::event::{Batch, Event, JsonText, NewEvent, Placement, SessionHeader};
-use sessionlog::segment::{CheckStatus, Engine, EngineOptions, Reader};
+use sessionlog::segment::{CheckStatus, Engine, EngineOptions, Reader, SealOptions};
 
-const SESSIONS: [&str; 2] = ["Plain/1", "packed"];
+const SESSIONS: [&str; 3] = ["Plain/1", "packed", "sealed"];
 
 fn vectors() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("format-spec/vectors")
@@ -56,9 +56,10 @@ fn sample() -> Vec<Event> {
     events
 }
 
-/// Writes the store of the vectors. `packed` repeats the sample as one batch, long enough to be compressed.
+/// Writes the store of the vectors. `packed` is one batch, long enough to be compressed; `sealed` a segment and a journal behind it.
 fn write_store(root: &Path) {
-    let engine = EngineOptions::new().seed(42).rotate_at(500).compress(false).open(root).unwrap();
+    let engine =
+        EngineOptions::new().seed(42).rotate_at(500).background_sealing(false).compress(false).open(root).unwrap();
     let events = sample();
     let plain = id(SESSIONS[0]);
     let header = SessionHeader::new(SESSIONS[0]).cwd("/srv/app").created_at(1_700_000_000_000);
@@ -82,6 +83,26 @@ fn write_store(root: &Path) {
     engine
         .append(&id(SESSIONS[1]), Some(&SessionHeader::new(SESSIONS[1])), Expected::ABSENT, &Batch::pack(long).unwrap())
         .unwrap();
+    write_sealed(root);
+}
+
+/// The sample as a segment of several journals, and a later event in a journal behind it.
+fn write_sealed(root: &Path) {
+    let engine = EngineOptions::new().seed(44).rotate_at(500).background_sealing(false).open(root).unwrap();
+    let session = id(SESSIONS[2]);
+    let events = sample();
+    let mut head = None;
+    for stretch in [0..1, 1..7, 7..13, 13..16] {
+        let batch = Batch::pack(events[stretch].iter().cloned()).unwrap();
+        let expected = head.map_or(Expected::ABSENT, |next_seq| Expected { epoch: 1, next_seq });
+        let header = SessionHeader::new(SESSIONS[2]);
+        head = Some(engine.append(&session, head.is_none().then_some(&header), expected, &batch).unwrap().next_seq);
+    }
+    engine.release(&session, 1).unwrap();
+    engine.seal(&session, SealOptions::new()).unwrap();
+    engine.take_over(&session).unwrap();
+    let last = NewEvent::named("turn/end", JsonText::parse(r#"{"turn":1}"#).unwrap()).at(16, 1_700_000_000_100);
+    engine.append(&session, None, Expected { epoch: 2, next_seq: 16 }, &Batch::pack([last]).unwrap()).unwrap();
 }
 
 /// The files that make up the store; lock files say nothing that lasts.

@@ -147,7 +147,7 @@ fn many_engines_racing_on_a_fresh_store_all_succeed_with_one_store_and_one_winne
 #[test]
 fn readers_beside_a_live_writer_only_ever_see_a_growing_prefix() {
     let home = tempfile::tempdir().unwrap();
-    let options = EngineOptions::new().rotate_at(3000);
+    let options = EngineOptions::new().rotate_at(3000).background_sealing(false);
     let writer = options.clone().open(home.path()).unwrap();
     create(&writer, "s", 1);
     writer.release(&id("s"), 1).unwrap();

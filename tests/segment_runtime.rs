@@ -43,7 +43,11 @@ async fn work(backend: SegmentBackend) {
 
 fn backend() -> (tempfile::TempDir, SegmentBackend) {
     let home = tempfile::tempdir().unwrap();
-    let backend = SegmentBackend::with_options(home.path().join("store"), EngineOptions::new().rotate_at(600)).unwrap();
+    let backend = SegmentBackend::with_options(
+        home.path().join("store"),
+        EngineOptions::new().rotate_at(600).background_sealing(false),
+    )
+    .unwrap();
     (home, backend)
 }
 

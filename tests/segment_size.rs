@@ -64,7 +64,8 @@ fn memory_follows_the_page_and_not_the_log() {
 fn many_tiny_records(root: &std::path::Path) {
     use sessionlog::segment::files::{Files, SimulatedFiles};
     let files = SimulatedFiles::new(1);
-    let simulated = EngineOptions::new().files(std::sync::Arc::new(files.clone())).rotate_at(1 << 20);
+    let simulated =
+        EngineOptions::new().files(std::sync::Arc::new(files.clone())).rotate_at(1 << 20).background_sealing(false);
     let engine = simulated.open("/store").unwrap();
     let mut head = engine.append(&id("s"), Some(&header("s")), Expected::ABSENT, &tiny(0)).unwrap();
     while head.next_seq < RECORDS {

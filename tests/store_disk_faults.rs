@@ -28,7 +28,7 @@ type Live = LiveSession<SegmentBackend>;
 
 fn open(files: &SimulatedFiles) -> Result<Store<SegmentBackend>, Box<dyn std::error::Error>> {
     // Journals of a few records, so that rotation is among the operations that fail.
-    let options = EngineOptions::new().files(Arc::new(files.clone())).rotate_at(1200).seed(3);
+    let options = EngineOptions::new().files(Arc::new(files.clone())).rotate_at(1200).background_sealing(false).seed(3);
     let backend = SegmentBackend::with_options(Path::new("/store"), options)?;
     // Only flushes write: the window never ends by itself within a test.
     Ok(StoreOptions::new()

@@ -60,6 +60,10 @@ pub enum Verb {
     ///
     /// Refused beside a live writer. A session that needs nothing is left as it is.
     Repair(Repair),
+    /// Rewrite sessions that nobody has open into as few bytes as it takes
+    ///
+    /// Without ids all sessions; those that are open for writing are passed over then.
+    Seal(Seal),
 }
 
 #[derive(Debug, Args)]
@@ -169,6 +173,16 @@ pub struct Verify {
     /// Sessions to check [default: all]
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Seal {
+    /// Session ids, or unambiguous beginnings of them [default: all]
+    #[arg(value_name = "ID")]
+    pub ids: Vec<String>,
+    /// zstd level; higher ones take longer to write and not to read
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub level: i32,
 }
 
 #[derive(Debug, Args)]

@@ -3,17 +3,16 @@
 use std::cmp::Reverse;
 
 use serde::Serialize;
-use sessionlog::backend::{BackendError, ErrorKind};
-use sessionlog::event::SessionHeader;
+use sessionlog::backend::BackendError;
 use sessionlog::event::header::is_absolute;
-use sessionlog::segment::SegmentBackend;
+use sessionlog::event::{SessionHeader, SessionId};
+use sessionlog::segment::{SegmentBackend, Summarised};
 use sessionlog::session::fold::Fold;
 
 use super::args::Ls;
 use super::failure::{Failure, PARTLY_FAILED};
 use super::output::{Output, bytes, complain, one_line, shortened};
-use super::store::{self, Entry};
-use super::summary::{fold_intact, summarise, turns};
+use super::summary::{fold_intact, turns};
 use super::time;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -58,9 +57,12 @@ struct Line {
 
 pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut Output) -> Result<(), Failure> {
     let cwd = arguments.cwd.as_deref().map(absolute);
-    let mut lines = Vec::new();
-    for entry in store::entries(backend).await? {
-        lines.extend(line(backend, entry).await);
+    let engine = backend.engine().clone();
+    let listed = tokio::task::spawn_blocking(move || engine.summaries()).await;
+    let listed = listed.map_err(|error| Failure::failed(format!("the listing broke off: {error}")))??;
+    let mut lines = Vec::with_capacity(listed.len());
+    for entry in listed {
+        lines.push(line(backend, entry).await);
     }
     // A damaged session is shown whatever the filters say: it may be the one that is looked for.
     lines.retain(|line| {
@@ -105,39 +107,47 @@ fn same_directory(one: &str, other: &str) -> bool {
     bare(one) == bare(other)
 }
 
-/// The session's line; `None` when it was deleted meanwhile.
-async fn line(backend: &SegmentBackend, entry: Entry) -> Option<Line> {
-    let name = entry.name.clone();
-    let header = entry.header.as_ref().ok().cloned();
-    let id = match entry.id() {
-        Ok(id) => id,
-        Err(error) => return Some(damaged(name, &error, None, &Fold::new(), 0)),
-    };
-    let stored = backend.engine().stored_bytes(&id).unwrap_or(0);
-    let summary = match summarise(backend, &id).await {
+async fn line(backend: &SegmentBackend, entry: Summarised) -> Line {
+    let id = entry.name;
+    let summary = match entry.summary {
         Ok(summary) => summary,
-        Err(error) if error.kind == ErrorKind::NotFound => return None,
         Err(error) => {
-            let intact = fold_intact(backend, &id).await;
-            return Some(damaged(name, &error, header.as_ref(), &intact, stored));
+            // What is intact still tells which session this is.
+            let Ok(session) = SessionId::new(&id) else { return damaged(id, &error, None, &Fold::new(), 0) };
+            let header = backend.engine().reader(&session).ok().map(|reader| reader.header().clone());
+            let intact = fold_intact(backend, &session).await;
+            let stored = backend.engine().stored_bytes(&session).unwrap_or(0);
+            return damaged(id, &error, header.as_ref(), &intact, stored);
         }
     };
-    let state = match (&summary.invalid, summary.opened.live, summary.fold.open_turn()) {
+    let state = match (&summary.invalid, summary.live, summary.open_turn) {
         (Some(_), _, _) => State::Damaged,
         (None, true, _) => State::Live,
-        (None, false, Some(_)) => State::OpenTurn,
-        (None, false, None) => State::Ok,
+        (None, false, true) => State::OpenTurn,
+        (None, false, false) => State::Ok,
     };
-    let torn = summary.opened.torn.as_ref().filter(|_| state != State::Live);
-    let error = match (&summary.invalid, torn) {
-        (Some(invalid), _) => Some(format!("session {id}: {invalid}")),
+    let shown = one_line(&id);
+    let error = match (&summary.invalid, &summary.torn) {
+        (Some(invalid), _) => Some(format!("session {shown}: {invalid}")),
         (None, Some(torn)) => Some(format!(
-            "session {id}: the last record is incomplete ({} bytes); `sessionlog repair {id}` sets them aside",
+            "session {shown}: the last record is incomplete ({} bytes); `sessionlog repair {shown}` sets them aside",
             torn.bytes
         )),
         (None, None) => None,
     };
-    Some(Line { state, error, ..known(name, Some(&summary.opened.header), &summary.fold, stored) })
+    Line {
+        id,
+        title: summary.title,
+        cwd: summary.header.cwd,
+        created_at: summary.header.created_at,
+        last_time: summary.last_time,
+        events: summary.events,
+        turns: summary.turns,
+        bytes: summary.bytes,
+        state,
+        parent: summary.header.parent_session,
+        error,
+    }
 }
 
 fn damaged(name: String, error: &BackendError, header: Option<&SessionHeader>, intact: &Fold, bytes: u64) -> Line {

@@ -9,6 +9,7 @@ mod ls;
 mod messages;
 mod output;
 mod repair;
+mod seal;
 mod show;
 mod store;
 mod summary;
@@ -67,6 +68,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
             Verb::Events(arguments) => events::run(&backend, arguments, json, out).await,
             Verb::Verify(arguments) => verify::run(&backend, arguments, json, out).await,
             Verb::Repair(arguments) => repair::run(&backend, arguments, json, out).await,
+            Verb::Seal(arguments) => seal::run(&backend, arguments, json, out).await,
         }
     });
     // Whatever an interrupted verb left running only reads.

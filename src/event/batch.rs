@@ -299,6 +299,31 @@ impl Packer {
     }
 }
 
+/// Puts items together again that flushes cut apart (P4): runs and single deltas that continue each other become one run.
+#[derive(Debug, Default)]
+pub(crate) struct Joiner(Packer);
+
+impl Joiner {
+    /// Adds the next item.
+    pub(crate) fn push(&mut self, item: &Item) {
+        match item {
+            Item::Event(event) => self.0.push(event),
+            Item::Run(run) => {
+                if self.0.run.as_mut().is_some_and(|open| open.join(run)) {
+                    return;
+                }
+                self.0.end_run();
+                self.0.run = Some(run.clone());
+            }
+        }
+    }
+
+    /// The items so far.
+    pub(crate) fn finish(self) -> Vec<Item> {
+        self.0.finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

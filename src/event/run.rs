@@ -23,6 +23,26 @@ pub enum DeltaKind {
     ToolCall,
 }
 
+impl DeltaKind {
+    /// The kind's number in stored forms.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            DeltaKind::Text => 0,
+            DeltaKind::Reasoning => 1,
+            DeltaKind::ToolCall => 2,
+        }
+    }
+
+    fn of_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(DeltaKind::Text),
+            1 => Some(DeltaKind::Reasoning),
+            2 => Some(DeltaKind::ToolCall),
+            _ => None,
+        }
+    }
+}
+
 /// What all deltas of a run share. `id` and `name` are string bodies (escapes kept) of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunHead {
@@ -230,6 +250,11 @@ impl ChunkRun {
         self.first_seq + self.count
     }
 
+    /// All bodies one after the other (escapes kept).
+    pub(crate) fn bodies(&self) -> &str {
+        &self.bodies
+    }
+
     /// Bytes held in memory.
     pub fn weight(&self) -> usize {
         self.bodies.len() + self.marks.len() + 96
@@ -274,15 +299,84 @@ impl ChunkRun {
         Some(part)
     }
 
+    /// Adds all deltas of `other` at the end if it continues this run and the sum stays within the sizes this crate keeps runs
+    /// to; says whether it did.
+    pub(crate) fn join(&mut self, other: &ChunkRun) -> bool {
+        let fits = self.count.saturating_add(other.count) <= MAX_RUN_EVENTS as u64
+            && self.accepts(&other.head, other.first_seq, other.first_time, &other.bodies);
+        if fits {
+            let mut marks = other.marks.as_slice();
+            // The first gap of a run is 0: here it becomes the gap to the delta before it.
+            let first_gap = take_varint(&mut marks);
+            debug_assert_eq!(first_gap, Some(0));
+            put_varint(&mut self.marks, zigzag(other.first_time.wrapping_sub(self.last_time)));
+            self.marks.extend_from_slice(marks);
+            self.bodies.push_str(&other.bodies);
+            self.count += other.count;
+            self.last_time = other.last_time;
+        }
+        fits
+    }
+
+    /// Appends the time gaps (from the second delta on) and the body lengths to two columns.
+    pub(crate) fn split_marks(&self, gaps: &mut Vec<u8>, lengths: &mut Vec<u8>) {
+        let mut marks = self.marks.as_slice();
+        let mut first = true;
+        while let (Some(gap), Some(length)) = (take_varint(&mut marks), take_varint(&mut marks)) {
+            if !first {
+                put_varint(gaps, gap);
+            }
+            put_varint(lengths, length);
+            first = false;
+        }
+    }
+
+    /// Puts a run together from columns, taking what belongs to it from each.
+    pub(crate) fn from_columns(
+        parts: &RunParts<'_>,
+        gaps: &mut &[u8],
+        lengths: &mut &[u8],
+        text: &mut &str,
+    ) -> Option<Self> {
+        let kind = DeltaKind::of_code(parts.tag & 15)?;
+        let call = kind == DeltaKind::ToolCall;
+        let shape = parts.id.is_some() == call && parts.tag >> 4 == u8::from(parts.name.is_some());
+        let [turn, step, index] = parts.numbers;
+        let safe = |number: u64| number <= MAX_SAFE_INTEGER.unsigned_abs();
+        let plain = |name: Option<&str>| name.is_none_or(is_string_body);
+        let next_seq = parts.first_seq.checked_add(parts.count)?;
+        let sound =
+            shape && (call || parts.name.is_none()) && safe(turn) && safe(step) && safe(index) && safe(next_seq);
+        if !sound || !plain(parts.id) || !plain(parts.name) || parts.count == 0 {
+            return None;
+        }
+        let mut marks = Vec::new();
+        let mut bytes = 0_usize;
+        for number in 0..parts.count {
+            put_varint(&mut marks, if number == 0 { 0 } else { take_varint(gaps)? });
+            let length = take_varint(lengths)?;
+            put_varint(&mut marks, length);
+            bytes = bytes.checked_add(usize::try_from(length).ok()?)?;
+        }
+        let (bodies, rest) = text.split_at_checked(bytes)?;
+        *text = rest;
+        let last_time = check_marks(parts.count, parts.first_time, &marks, bodies)?;
+        let (id, name) = (parts.id.map(CompactString::from), parts.name.map(CompactString::from));
+        Some(Self {
+            head: Arc::new(RunHead { kind, turn, step, index, id, name }),
+            first_seq: parts.first_seq,
+            first_time: parts.first_time,
+            last_time,
+            count: parts.count,
+            marks,
+            bodies: bodies.to_owned(),
+        })
+    }
+
     /// Appends the run's record form; see `format-spec`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, time_base: i64) {
         let head = &self.head;
-        let kind = match head.kind {
-            DeltaKind::Text => 0,
-            DeltaKind::Reasoning => 1,
-            DeltaKind::ToolCall => 2,
-        };
-        out.push(kind | u8::from(head.name.is_some()) << 4);
+        out.push(head.kind.code() | u8::from(head.name.is_some()) << 4);
         put_varint(out, head.turn);
         put_varint(out, head.step);
         put_varint(out, head.index);
@@ -298,12 +392,7 @@ impl ChunkRun {
     /// Reads what [`ChunkRun::encode`] wrote, checking every length, number and string body.
     pub(crate) fn decode(input: &mut &[u8], first_seq: u64, time_base: i64) -> Option<Self> {
         let tag = take_byte(input)?;
-        let kind = match tag & 15 {
-            0 => DeltaKind::Text,
-            1 => DeltaKind::Reasoning,
-            2 => DeltaKind::ToolCall,
-            _ => return None,
-        };
+        let kind = DeltaKind::of_code(tag & 15)?;
         let named = match tag >> 4 {
             0 => false,
             1 if kind == DeltaKind::ToolCall => true,
@@ -329,6 +418,20 @@ impl ChunkRun {
         first_seq.checked_add(count).filter(|next| *next <= MAX_SAFE_INTEGER.unsigned_abs())?;
         Some(run)
     }
+}
+
+/// What a run's columns hold beside gaps, lengths and text.
+#[derive(Debug)]
+pub(crate) struct RunParts<'a> {
+    /// Kind in the low half, whether there is a name in the high half.
+    pub(crate) tag: u8,
+    /// Turn, step and index.
+    pub(crate) numbers: [u64; 3],
+    pub(crate) id: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
+    pub(crate) first_seq: u64,
+    pub(crate) count: u64,
+    pub(crate) first_time: i64,
 }
 
 /// Checks that `marks` describe exactly `count` deltas that use up `bodies`, each a valid string body at safe times;

@@ -6,7 +6,7 @@ use super::engine::{Engine, EngineOptions};
 use crate::backend::{
     AppendError, Backend, BackendError, ErrorKind, Expected, Head, ListPage, Opened, Page, ReadLimit, Revision, Taken,
 };
-use crate::event::{Batch, SessionHeader, SessionId};
+use crate::event::{Batch, Event, SessionHeader, SessionId};
 
 /// The default storage: an [`Engine`] whose calls do not block an async runtime. Cloning gives another handle.
 ///
@@ -93,6 +93,11 @@ impl Backend for SegmentBackend {
     async fn read(&self, id: &SessionId, from: u64, limit: ReadLimit) -> Result<Page, BackendError> {
         let id = id.clone();
         self.call(move |engine| engine.read(&id, from, limit)).await
+    }
+
+    async fn read_events(&self, id: &SessionId, seqs: &[u64]) -> Result<Vec<Event>, BackendError> {
+        let (id, seqs) = (id.clone(), seqs.to_vec());
+        self.call(move |engine| engine.read_events(&id, &seqs)).await
     }
 
     async fn take_over(&self, id: &SessionId) -> Result<Taken, BackendError> {

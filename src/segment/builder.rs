@@ -10,9 +10,10 @@ use super::journal::{self, FIRST_RECORD, JournalHeader, Predecessor};
 use super::lock::{SessionLock, StoreLock};
 use super::random::Random;
 use super::record::{self, RecordWriter, encode_continued};
+use super::sealed::shared::SharedPrefix;
 use super::tree;
 use super::writer::{NewJournal, Writer, WriterParts};
-use crate::backend::{BackendError, BatchMark};
+use crate::backend::{BackendError, BatchMark, ErrorKind};
 use crate::event::{Batch, SessionHeader, SessionId};
 
 /// Epoch of a session's first writer.
@@ -50,22 +51,32 @@ pub(crate) struct Unpublished {
 }
 
 impl Builder {
-    /// Begins a session. The temporary directory has its lock from the start, so that nobody takes it for abandoned.
+    /// Begins a session, perhaps behind segments of another. The temporary directory has its lock from the start, so that nobody takes it for abandoned.
     ///
     /// # Errors
     /// I/O; nothing is left behind that a later writer would not clear.
-    pub(crate) fn begin(site: &Site, id: &SessionId, header: &SessionHeader) -> Result<Self, BackendError> {
+    pub(crate) fn begin(
+        site: &Site,
+        id: &SessionId,
+        header: &SessionHeader,
+        prefix: Option<&SharedPrefix>,
+    ) -> Result<Self, BackendError> {
         let number = site.random.number().map_err(|error| BackendError::io("naming", &site.sessions, error))?;
         let path = site.sessions.join(format!("{TEMPORARY}{number:016x}"));
         let directory = SessionDirectory { files: Arc::clone(&site.files), path, id: Some(id.clone()) };
-        let built = Self::fill(site, &directory, header);
+        let built = Self::fill(site, &directory, header, prefix);
         if built.is_err() {
             discard(&directory);
         }
         built
     }
 
-    fn fill(site: &Site, directory: &SessionDirectory, header: &SessionHeader) -> Result<Self, BackendError> {
+    fn fill(
+        site: &Site,
+        directory: &SessionDirectory,
+        header: &SessionHeader,
+        prefix: Option<&SharedPrefix>,
+    ) -> Result<Self, BackendError> {
         let failed = |error| directory.io("starting a session", &directory.path, error);
         let store = StoreLock::take(&*site.files, &site.store_lock)?;
         site.files.create_directory(&directory.path).map_err(failed)?;
@@ -74,7 +85,16 @@ impl Builder {
         let header_path = directory.file(HEADER_FILE);
         let file = site.files.open(&header_path, Access::CreateNew).map_err(failed)?;
         write_all_at(&*file, &encode_header(header), 0).and_then(|()| file.sync_all()).map_err(failed)?;
-        let (journal, path) = start_journal(directory, &site.random, 0, None).map_err(failed)?;
+        if let Some(prefix) = prefix
+            && !prefix.place(directory).map_err(failed)?
+        {
+            return Err(
+                directory.error(ErrorKind::Io, "segments were replaced while they were to be shared; try again")
+            );
+        }
+        let next_seq = prefix.map_or(0, |prefix| prefix.next_seq);
+        let before = prefix.and_then(|prefix| prefix.last_journal);
+        let (journal, path) = start_journal(directory, &site.random, next_seq, before).map_err(failed)?;
         Ok(Self {
             site: site.clone(),
             directory: directory.clone(),
@@ -82,7 +102,7 @@ impl Builder {
             records: RecordWriter::new(site.compress),
             journal,
             path,
-            next_seq: 0,
+            next_seq,
             mark: None,
         })
     }
@@ -188,7 +208,9 @@ pub(crate) fn take_back(files: &dyn Files, visible: &Path, temporary: &Path) -> 
     if files.rename(visible, temporary).is_err() {
         return false;
     }
-    if let Err(error) = tree::remove(files, temporary) {
+    // Until the old name is gone for good, a loss of power may bring it back, and it must not come back without its files.
+    let gone = visible.parent().map_or(Ok(()), |parent| files.sync_directory(parent));
+    if let Err(error) = gone.and_then(|()| tree::remove(files, temporary)) {
         tracing::debug!(path = %temporary.display(), %error, "a temporary directory remains");
     }
     true

@@ -28,6 +28,15 @@ const HEADER_VERSION: u32 = 1;
 /// Bytes before the JSON text: magic, version, length, checksum.
 const HEADER_FRAME_BYTES: usize = 20;
 
+/// The files that hold a log, by the first seqs in their names, ascending.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Layout {
+    /// Sealed segments.
+    pub(crate) segments: Vec<u64>,
+    /// Journals, those included that a segment has taken the place of.
+    pub(crate) journals: Vec<u64>,
+}
+
 /// The directory of one session, found but not necessarily sound.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionDirectory {
@@ -127,18 +136,18 @@ impl SessionDirectory {
         })
     }
 
-    /// First seqs of the journals, ascending.
+    /// The files that hold the log.
     ///
     /// # Errors
-    /// As [`SessionDirectory::names`]; `Unsupported` when there are sealed segments.
-    pub(crate) fn journals(&self) -> Result<Vec<u64>, BackendError> {
+    /// As [`SessionDirectory::names`].
+    pub(crate) fn layout(&self) -> Result<Layout, BackendError> {
         let names = self.names()?;
-        if let Some(name) = names.iter().find(|name| journal::seq_of(name, "seg").is_some()) {
-            return Err(self.unsupported(&self.file(name), None, 0, "a sealed segment"));
-        }
-        let mut seqs: Vec<u64> = names.iter().filter_map(|name| journal::seq_of(name, "log")).collect();
-        seqs.sort_unstable();
-        Ok(seqs)
+        let seqs = |extension| {
+            let mut seqs: Vec<u64> = names.iter().filter_map(|name| journal::seq_of(name, extension)).collect();
+            seqs.sort_unstable();
+            seqs
+        };
+        Ok(Layout { segments: seqs("seg"), journals: seqs("log") })
     }
 
     /// Reads the session's header, checking that it belongs in this directory.

@@ -60,8 +60,13 @@ pub(crate) enum HeaderFault {
 
 impl JournalHeader {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        self.encode_as(MAGIC)
+    }
+
+    /// The header of another kind of file with the same layout.
+    pub(crate) fn encode_as(&self, magic: [u8; 8]) -> [u8; HEADER_BYTES] {
         let mut out = Vec::with_capacity(HEADER_BYTES);
-        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&magic);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.push(CHECKSUM_CRC32);
         out.push(0);
@@ -84,16 +89,24 @@ impl JournalHeader {
 
     /// Reads a header from the first bytes of a file: all of it, or as much as [`JournalHeader::sample_bytes`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
-        let known = bytes.len().min(MAGIC.len());
+        let header = Self::decode_as(bytes, MAGIC)?;
+        // What a journal continues starts before it and holds records.
+        let continues = |before: Predecessor| before.first_seq < header.first_seq;
+        if header.predecessor.is_none_or(continues) { Ok(header) } else { Err(HeaderFault::Bad) }
+    }
+
+    /// As [`JournalHeader::decode`], for a kind of file with this magic.
+    pub(crate) fn decode_as(bytes: &[u8], magic: [u8; 8]) -> Result<Self, HeaderFault> {
+        let known = bytes.len().min(magic.len());
         if bytes.len() < HEADER_BYTES {
-            let plausible = bytes.get(..known) == MAGIC.get(..known);
+            let plausible = bytes.get(..known) == magic.get(..known);
             return Err(if plausible || bytes.iter().all(|byte| *byte == 0) {
                 HeaderFault::Cut
             } else {
                 HeaderFault::Bad
             });
         }
-        Self::decode_whole(bytes).unwrap_or(Err(HeaderFault::Bad))
+        Self::decode_whole(bytes, magic).unwrap_or(Err(HeaderFault::Bad))
     }
 
     /// How many bytes [`JournalHeader::decode`] may need.
@@ -101,7 +114,7 @@ impl JournalHeader {
         MAX_HEADER_BYTES
     }
 
-    fn decode_whole(bytes: &[u8]) -> Option<Result<Self, HeaderFault>> {
+    fn decode_whole(bytes: &[u8], magic: [u8; 8]) -> Option<Result<Self, HeaderFault>> {
         let header = bytes.get(..HEADER_BYTES)?;
         if header.iter().all(|byte| *byte == 0) {
             return Some(Err(HeaderFault::Nul));
@@ -109,7 +122,7 @@ impl JournalHeader {
         // Magic, version, length and the checksum at the end stay where they are in every version.
         let length = usize::try_from(u32_at(bytes, 12)?).ok()?;
         let checked = length.checked_sub(4)?;
-        let sound = bytes.get(..8)? == MAGIC
+        let sound = bytes.get(..8)? == magic
             && (HEADER_BYTES..=MAX_HEADER_BYTES).contains(&length)
             && crc(&[bytes.get(..checked)?]) == u32_at(bytes, checked)?;
         if !sound {
@@ -132,8 +145,8 @@ impl JournalHeader {
         let plausible = header.salt != 0
             && header.first_seq <= largest
             && (1..=largest).contains(&header.epoch)
-            && header.predecessor.is_none_or(|before| before.first_seq < header.first_seq && before.end > FIRST_RECORD)
-            && header.encode() == bytes.get(..HEADER_BYTES)?;
+            && header.predecessor.is_none_or(|before| before.end > FIRST_RECORD)
+            && header.encode_as(magic) == bytes.get(..HEADER_BYTES)?;
         Some(if plausible { Ok(header) } else { Err(HeaderFault::Bad) })
     }
 }
@@ -141,6 +154,11 @@ impl JournalHeader {
 /// A journal's file name.
 pub(crate) fn file_name(first_seq: u64) -> String {
     format!("{first_seq:020}.log")
+}
+
+/// A sealed segment's file name.
+pub(crate) fn segment_name(first_seq: u64) -> String {
+    format!("{first_seq:020}.seg")
 }
 
 /// The first seq in a file name of the form `<20 digits>.<extension>`.

@@ -1,10 +1,14 @@
-//! A session's log as a whole: the chain of journals, and where it ends.
+//! A session's log as a whole: the sealed segments, the chain of journals behind them, and where it ends.
+
+use std::path::PathBuf;
 
 use super::bytes::crc;
-use super::directory::SessionDirectory;
+use super::directory::{Layout, SessionDirectory};
 use super::files::Identity;
-use super::journal::{self, JournalHeader};
+use super::journal::{self, FIRST_RECORD, JournalHeader, Predecessor};
 use super::scan::{Content, Fault, Journal, Opening, Record, Scanner};
+use super::sealed::chain::{self, SealedEnd, Walk};
+use super::sealed::segment::Segment;
 use crate::backend::{BackendError, BatchMark, DamageClass, TornTail};
 
 /// How often a scan looks again when the files changed under it. A writer replaces files rarely; a reader that loses this many
@@ -29,33 +33,82 @@ pub(crate) struct Newest {
 pub(crate) struct LogEnd {
     /// Seq behind the last whole record.
     pub(crate) next_seq: u64,
-    /// Absent only when the one journal there is was cut within its header.
+    /// Absent only when there is no journal, or the one there is was cut within its header.
     pub(crate) newest: Option<Newest>,
+    /// The sealed part, if there is one.
+    pub(crate) sealed: Option<Box<SealedEnd>>,
     pub(crate) last_batch: Option<BatchMark>,
     pub(crate) torn: Option<TornTail>,
-    /// Bytes of all journals.
+    /// Bytes of all segments and journals.
     pub(crate) bytes: u64,
+    /// Files that hold nothing that is not sealed elsewhere: what a writer that was stopped did not remove.
+    pub(crate) leftovers: Vec<PathBuf>,
 }
 
 impl LogEnd {
     /// The writer epoch; at least 1.
     pub(crate) fn epoch(&self) -> u64 {
-        self.newest.map_or(1, |newest| newest.header.epoch)
+        let sealed = self.sealed.as_ref().map(|sealed| sealed.header.epoch);
+        self.newest.map(|newest| newest.header.epoch).or(sealed).unwrap_or(1)
+    }
+
+    /// What a journal behind this end continues.
+    pub(crate) fn predecessor(&self) -> Option<Predecessor> {
+        let Some(newest) = self.newest else { return self.sealed.as_ref().map(|sealed| sealed.last_journal) };
+        let header = newest.header;
+        // A journal without records is replaced by its successor.
+        if newest.end <= FIRST_RECORD {
+            return header.predecessor;
+        }
+        Some(Predecessor { first_seq: header.first_seq, salt: header.salt, end: newest.end })
+    }
+
+    /// What a revision token is made of: the newest journal's first seq, salt and length, whether it is sealed or not.
+    pub(crate) fn position(&self) -> (u64, u64, u64) {
+        match (&self.newest, &self.sealed) {
+            (Some(newest), _) => (newest.header.first_seq, newest.header.salt, newest.length),
+            (None, Some(sealed)) => position_of(sealed.last_journal),
+            (None, None) => (0, 0, self.torn.as_ref().map_or(0, |torn| torn.bytes)),
+        }
     }
 }
 
-/// Is given every batch record, in order.
-pub(crate) type Visit<'a> = &'a mut dyn FnMut(&mut Scanner, &Record) -> Result<(), Fault>;
+fn position_of(journal: Predecessor) -> (u64, u64, u64) {
+    (journal.first_seq, journal.salt, journal.end)
+}
 
-/// Goes through the whole log, checking every byte that counts.
+/// Is shown the log as a scan goes through it, in order.
+pub(crate) trait Visitor {
+    /// The scan starts, perhaps again after a look that raced with a writer.
+    fn begin(&mut self) {}
+
+    /// A sealed segment; its header and footer are sound.
+    fn segment(&mut self, _directory: &SessionDirectory, _segment: &Segment) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// A batch record.
+    fn record(&mut self, _scanner: &mut Scanner, _record: &Record) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Looks at nothing closer than the scan itself does.
+struct Passing;
+
+impl Visitor for Passing {}
+
+pub(crate) type Visit<'a> = &'a mut dyn Visitor;
+
+/// Goes through the whole log: header and footer of every segment, every byte of the journals that counts.
 ///
 /// # Errors
 /// Damage (R4), `Unsupported`, `NotFound` or I/O.
 pub(crate) fn scan(directory: &SessionDirectory) -> Result<LogEnd, BackendError> {
-    scan_with(directory, &mut |_, _| Ok(()))
+    scan_with(directory, &mut Passing)
 }
 
-/// As [`scan`], showing every record to `visit`; after a look that raced with a writer, from the start again.
+/// As [`scan`], showing everything to `visit`; after a look that raced with a writer, from the start again.
 ///
 /// # Errors
 /// As [`scan`].
@@ -64,10 +117,11 @@ pub(crate) fn scan_with(directory: &SessionDirectory, visit: Visit<'_>) -> Resul
     loop {
         attempt += 1;
         let before = fingerprint(directory)?;
+        visit.begin();
         match scan_once(directory, &before.0, visit) {
             Ok(Some(end)) => return Ok(end),
             Ok(None) if attempt >= ATTEMPTS => {
-                let detail = "journals disappear while they are read; see what else uses this directory";
+                let detail = "files of the log disappear while they are read; see what else uses this directory";
                 return Err(directory.damage(DamageClass::Gap, &directory.path, None, 0, detail));
             }
             // A writer at work can make a sound log look wrong to one look, never to a second one at unchanged files.
@@ -77,59 +131,103 @@ pub(crate) fn scan_with(directory: &SessionDirectory, visit: Visit<'_>) -> Resul
     }
 }
 
-/// What a revision token is made of: the newest sound journal's first seq, salt and length.
+/// What a revision token is made of: the newest sound journal's first seq, salt and length. Sealing changes no log, so a
+/// journal that was sealed stands for itself as long as nothing follows.
 ///
 /// # Errors
 /// `NotFound`, damage of a header, I/O.
 pub(crate) fn newest_position(directory: &SessionDirectory) -> Result<(u64, u64, u64), BackendError> {
+    let layout = directory.layout()?;
+    let sealed = chain::last_journal(directory, &layout.segments)?;
+    let live = |name: &&u64| sealed.is_none_or(|sealed| **name > sealed.first_seq);
     let mut torn = 0;
-    for name in directory.journals()?.iter().rev().take(2) {
+    for name in layout.journals.iter().rev().take_while(live).take(2) {
         match Journal::open(directory, *name, *name)? {
             Opening::Sound(journal) => return Ok((*name, journal.header.salt, journal.length)),
             Opening::Cut(length) => torn = length,
             Opening::Gone => {}
         }
     }
-    Ok((0, 0, torn))
+    Ok(sealed.map_or((0, 0, torn), position_of))
 }
 
-/// The names of the journals, and which file the newest is and how long.
-type Fingerprint = (Vec<u64>, Option<(Identity, u64)>);
+/// The names of the files, and which file the newest journal is and how long.
+type Fingerprint = (Layout, Option<(Identity, u64)>);
 
 fn fingerprint(directory: &SessionDirectory) -> Result<Fingerprint, BackendError> {
-    let names = directory.journals()?;
-    let newest = names.last().and_then(|name| directory.files.stat(&directory.file(&journal::file_name(*name))).ok());
-    Ok((names, newest.map(|stat| (stat.identity, stat.length))))
+    let layout = directory.layout()?;
+    let newest = layout.journals.last();
+    let newest = newest.and_then(|name| directory.files.stat(&directory.file(&journal::file_name(*name))).ok());
+    Ok((layout, newest.map(|stat| (stat.identity, stat.length))))
 }
 
 /// One pass. `None` when a file that was listed is gone.
-pub(crate) fn scan_once(
+fn scan_once(directory: &SessionDirectory, layout: &Layout, visit: Visit<'_>) -> Result<Option<LogEnd>, BackendError> {
+    let mut log = LogEnd {
+        next_seq: 0,
+        newest: None,
+        sealed: None,
+        last_batch: None,
+        torn: None,
+        bytes: 0,
+        leftovers: Vec::new(),
+    };
+    let mut live: &[u64] = &layout.journals;
+    match chain::walk(directory, &layout.segments, |segment| visit.segment(directory, segment))? {
+        Walk::Empty => {}
+        Walk::Gone => return Ok(None),
+        Walk::Sealed(sealed) => {
+            live = sealed.live_journals(directory, &layout.journals)?;
+            log.leftovers = sealed.leftovers(directory, layout);
+            log.bytes = sealed.bytes();
+            log.next_seq = sealed.next_seq;
+            log.sealed = Some(sealed);
+        }
+    }
+    scan_journals(directory, live, log, visit)
+}
+
+/// The journals behind the sealed part.
+fn scan_journals(
     directory: &SessionDirectory,
     names: &[u64],
+    mut log: LogEnd,
     visit: Visit<'_>,
 ) -> Result<Option<LogEnd>, BackendError> {
+    let sealed = log.next_seq;
     let mut names = names.iter().copied();
     let Some(first) = names.next() else {
         directory.check()?;
-        let detail = "the session has no journal; its files were removed";
-        return Err(directory.damage(DamageClass::Gap, &directory.path, None, 0, detail));
+        return match &log.sealed {
+            Some(end) if !end.continued => Ok(Some(log)),
+            Some(_) => Err(successor_missing(directory, sealed)),
+            None => {
+                let detail = "the session has no journal; its files were removed";
+                Err(directory.damage(DamageClass::Gap, &directory.path, None, 0, detail))
+            }
+        };
     };
-    let mut log = LogEnd { next_seq: 0, newest: None, last_batch: None, torn: None, bytes: 0 };
-    let mut current = match Journal::open(directory, first, 0)? {
+    let mut current = match Journal::open(directory, first, sealed)? {
         Opening::Gone => return Ok(None),
         Opening::Cut(_) if names.len() > 0 => {
             let path = directory.file(&journal::file_name(first));
-            return Err(directory.damage(DamageClass::Gap, &path, Some(0), 0, "the file was cut within its header"));
+            let detail = "the file was cut within its header";
+            return Err(directory.damage(DamageClass::Gap, &path, Some(0), sealed, detail));
         }
         Opening::Cut(length) => {
-            check_start(directory, first, first, 0)?;
+            check_start(directory, first, first, sealed)?;
             log.torn = Some(headless(directory, first, length));
-            log.bytes = length;
+            log.bytes = log.bytes.saturating_add(length);
             return Ok(Some(log));
         }
         Opening::Sound(journal) => {
-            let starts_log = journal.header.predecessor.map_or(0, |before| before.first_seq + 1);
-            check_start(directory, first, first.max(starts_log), 0)?;
+            if let Some(end) = &log.sealed {
+                end.check_link(directory, &journal)?;
+                check_start(directory, first, first, sealed)?;
+            } else {
+                let starts_log = journal.header.predecessor.map_or(0, |before| before.first_seq + 1);
+                check_start(directory, first, first.max(starts_log), 0)?;
+            }
             journal
         }
     };
@@ -162,6 +260,13 @@ pub(crate) fn scan_once(
         check_start(directory, name, name, scanner.next_seq)?;
         current = next;
     }
+}
+
+/// The file behind a segment that says that there is one.
+pub(crate) fn successor_missing(directory: &SessionDirectory, next_seq: u64) -> BackendError {
+    let path = directory.file(&journal::file_name(next_seq));
+    let detail = "the segment before it says that the log goes on in this file, which is missing";
+    directory.damage(DamageClass::Gap, &path, None, next_seq, detail)
 }
 
 /// Damage in the file that goes on behind `current`, with how much of `current` is good before it; or damage in `current`.
@@ -296,7 +401,7 @@ fn run(
                 let whole = record.header.is_first() && record.header.is_last();
                 single = whole.then_some((record, prefix));
                 log.last_batch = prefix.batch;
-                if let Err(fault) = visit(scanner, &record) {
+                if let Err(fault) = visit.record(scanner, &record) {
                     (scanner.offset, scanner.next_seq) = start;
                     return Err(scanner.error(directory, fault));
                 }

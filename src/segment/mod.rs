@@ -34,6 +34,7 @@
 //! - [`key`]: session ids as directory names.
 //! - `store_file`, `directory`, `journal`, `record`: the formats, byte for byte; `format-spec/` describes them.
 //! - `scan`, `log`: the one scanner, for a journal and for the chain of journals.
+//! - `sealed`: segments that stand for journals, written once for size and for reading; `seal`, `sealer`: making them.
 //! - `lock`, `writer`, `recovery`, `builder`: owning, appending, taking over, creating.
 //! - [`Reader`], [`Engine`], [`SegmentBackend`]: what the rest of the crate and applications use.
 //!
@@ -47,8 +48,10 @@
 mod backend;
 mod builder;
 mod bytes;
+mod catalog;
 mod directory;
 mod engine;
+mod fetch;
 pub mod files;
 mod journal;
 pub mod key;
@@ -59,13 +62,19 @@ mod reader;
 mod record;
 mod recovery;
 mod scan;
+mod seal;
+mod sealed;
+mod sealer;
 mod store_file;
 mod tree;
 mod verify;
 mod writer;
 
 pub use backend::SegmentBackend;
+pub use catalog::{Summarised, Summary};
 pub use engine::{Engine, EngineOptions};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
+pub use seal::{SealOptions, Sealed};
+pub use sealer::SealingFailure;
 pub use verify::{CheckStatus, SessionCheck};

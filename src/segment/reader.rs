@@ -9,6 +9,8 @@ use super::journal;
 use super::key;
 use super::log;
 use super::scan::{Content, Fault, Journal, Opening, Record, Scanner};
+use super::sealed::chain;
+use super::sealed::segment::Segment;
 use crate::backend::{BackendError, DamageClass, Page, ReadLimit};
 use crate::event::{Item, SessionHeader};
 
@@ -19,7 +21,8 @@ const ATTEMPTS: usize = 5;
 ///
 /// A reader follows a live log: at its end [`Reader::next_page`] gives an empty page, and the next call sees what was appended
 /// meanwhile, also in another journal. Files that are replaced or removed under a reader make it look again by seq. Cost of a
-/// page is the page; a [`Reader::seek`] costs at most one pass over the frames of one journal.
+/// page is the page and, of what is sealed, the rest of the blocks it starts and ends in; a [`Reader::seek`] costs a segment's
+/// footer, or at most one pass over the frames of one journal.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), sessionlog::backend::BackendError> {
@@ -44,10 +47,66 @@ pub struct Reader {
     directory: SessionDirectory,
     header: SessionHeader,
     next_seq: u64,
+    /// Where it stands: in a journal, in a segment, or nowhere yet.
     place: Option<Place>,
+    sealed: Option<SealedPlace>,
 }
 
-/// Where in the files a reader stands.
+/// Where in a sealed segment a reader stands.
+#[derive(Debug)]
+struct SealedPlace {
+    segment: Segment,
+    /// The block that was unpacked last, by its index.
+    block: Option<(usize, Vec<Item>)>,
+}
+
+impl SealedPlace {
+    /// Unpacks the block that holds `seq`, if it is not at hand.
+    fn load(&mut self, directory: &SessionDirectory, seq: u64) -> Result<(), BackendError> {
+        let Some(wanted) = self.segment.footer.block_of(seq) else { return Ok(()) };
+        if self.block.as_ref().is_none_or(|(index, _)| *index != wanted) {
+            self.block = None;
+            self.block = Some((wanted, self.segment.block(directory, wanted)?));
+        }
+        Ok(())
+    }
+
+    /// The items at hand that end behind `seq`.
+    fn items_from(&self, seq: u64) -> &[Item] {
+        let items = self.block.as_ref().map_or(&[][..], |(_, items)| items);
+        items.get(items.partition_point(|item| item.next_seq() <= seq)..).unwrap_or_default()
+    }
+}
+
+/// A page being filled.
+struct Filling {
+    page: Page,
+    limit: ReadLimit,
+    events: u64,
+    bytes: usize,
+}
+
+impl Filling {
+    /// Adds what lies from `from` on of an item, as far as there is room. `true` when the page is full.
+    fn add(&mut self, item: &Item, from: u64, next_seq: &mut u64) -> bool {
+        let most = self.limit.events.max(1).saturating_sub(self.events);
+        let upto = item.next_seq().min(item.first_seq().max(from).saturating_add(most));
+        let Some(mut part) = item.slice(from, upto) else { return false };
+        let room = self.limit.bytes.saturating_sub(self.bytes);
+        if part.weight() > room {
+            // One event may cross the limit, a run of them may not.
+            part = part.beginning_within(room, true).unwrap_or(part);
+        }
+        let cut = part.next_seq() < item.next_seq();
+        self.events = self.events.saturating_add(part.next_seq().saturating_sub(part.first_seq()));
+        self.bytes = self.bytes.saturating_add(part.weight());
+        *next_seq = part.next_seq();
+        self.page.items.push(part);
+        cut || self.events >= self.limit.events || self.bytes >= self.limit.bytes
+    }
+}
+
+/// Where in the journals a reader stands.
 #[derive(Debug)]
 struct Place {
     scanner: Scanner,
@@ -73,9 +132,20 @@ impl Place {
     }
 }
 
+/// What became of a page with what was found for it.
+enum Step {
+    On,
+    /// It is full; the record was not necessarily used up.
+    Full(Option<Record>),
+    End,
+}
+
 /// How a look at the log ended.
 enum Look {
+    /// A record of a journal, wanted from this seq on.
     Record(Record, u64),
+    /// A block of a segment, at hand.
+    Block,
     End,
 }
 
@@ -105,11 +175,11 @@ impl Reader {
         directory.check()?;
         let header = directory.read_header()?;
         directory.id = header.session_id().ok();
-        Ok(Self { directory, header, next_seq: 0, place: None })
+        Ok(Self { directory, header, next_seq: 0, place: None, sealed: None })
     }
 
     pub(crate) fn over(directory: SessionDirectory, header: SessionHeader) -> Self {
-        Self { directory, header, next_seq: 0, place: None }
+        Self { directory, header, next_seq: 0, place: None, sealed: None }
     }
 
     /// The session's header.
@@ -122,9 +192,28 @@ impl Reader {
         &self.directory.path
     }
 
+    pub(crate) fn session(&self) -> &SessionDirectory {
+        &self.directory
+    }
+
+    /// The segment that holds the position, if one does.
+    ///
+    /// # Errors
+    /// As [`Reader::next_page`].
+    pub(crate) fn segment(&mut self) -> Result<Option<&Segment>, BackendError> {
+        self.recheck()?;
+        let seq = self.next_seq;
+        self.sealed = self.sealed.take().filter(|sealed| seq < sealed.segment.next_seq());
+        if self.sealed.is_none() && self.place.is_none() {
+            self.locate()?;
+        }
+        Ok(self.sealed.as_ref().map(|sealed| &sealed.segment))
+    }
+
     /// The file that the next event comes from, as far as is known.
     pub fn file(&self) -> Option<PathBuf> {
-        self.place.as_ref().map(|place| place.scanner.journal.path.clone())
+        let sealed = self.sealed.as_ref().map(|sealed| sealed.segment.path.clone());
+        sealed.or_else(|| self.place.as_ref().map(|place| place.scanner.journal.path.clone()))
     }
 
     /// Seq of the next event to be read.
@@ -137,6 +226,8 @@ impl Reader {
         if seq != self.next_seq {
             self.next_seq = seq;
             self.place = None;
+            // A segment is entered at any place; which one it is, is looked at again when it does not hold the seq.
+            self.sealed = self.sealed.take().filter(|sealed| seq >= sealed.segment.footer.first_seq);
         }
     }
 
@@ -146,53 +237,53 @@ impl Reader {
     /// Damage with the place and the last good seq (what comes before it has been returned by earlier calls), `NotFound` when
     /// the session was deleted, `Unsupported`, I/O. The position stays where it is.
     pub fn next_page(&mut self, limit: ReadLimit) -> Result<Page, BackendError> {
-        let mut page = Page::default();
-        let (mut events, mut bytes) = (0_u64, 0_usize);
+        let mut filling = Filling { page: Page::default(), limit, events: 0, bytes: 0 };
         self.recheck()?;
         loop {
-            let (record, from) = match self.look() {
-                Ok(Look::End) => return Ok(page),
-                Ok(Look::Record(record, from)) => (record, from),
+            let step = self.look().and_then(|look| self.take(&look, &mut filling));
+            match step {
+                Ok(Step::On) => {}
+                Ok(Step::End) => return Ok(filling.page),
+                Ok(Step::Full(record)) => return Ok(self.full(filling.page, record.as_ref())),
                 // What is good is handed out first; the next call meets the damage again.
-                Err(_) if !page.items.is_empty() => {
-                    page.next = Some(self.next_seq);
-                    return Ok(page);
+                Err(_) if !filling.page.items.is_empty() => {
+                    filling.page.next = Some(self.next_seq);
+                    return Ok(filling.page);
                 }
                 Err(error) => return Err(error),
-            };
-            let items = match self.items(&record) {
-                Ok(items) => items,
-                Err(_) if !page.items.is_empty() => {
-                    page.next = Some(self.next_seq);
-                    return Ok(page);
-                }
-                Err(error) => return Err(error),
-            };
-            for item in items {
-                let most = limit.events.max(1).saturating_sub(events);
-                let upto = item.next_seq().min(item.first_seq().max(from).saturating_add(most));
-                let Some(mut part) = item.slice(from, upto) else { continue };
-                let room = limit.bytes.saturating_sub(bytes);
-                if part.weight() > room {
-                    // One event may cross the limit, a run of them may not.
-                    part = part.beginning_within(room, true).unwrap_or(part);
-                }
-                let cut = part.next_seq() < item.next_seq();
-                events = events.saturating_add(part.next_seq().saturating_sub(part.first_seq()));
-                bytes = bytes.saturating_add(part.weight());
-                self.next_seq = part.next_seq();
-                page.items.push(part);
-                if cut || events >= limit.events || bytes >= limit.bytes {
-                    return Ok(self.full(page, &record));
-                }
             }
-            self.next_seq = self.next_seq.max(record_end(&record));
+        }
+    }
+
+    /// Adds what was found to a page.
+    fn take(&mut self, look: &Look, filling: &mut Filling) -> Result<Step, BackendError> {
+        match look {
+            Look::End => Ok(Step::End),
+            Look::Record(record, from) => {
+                for item in self.items(record)? {
+                    if filling.add(&item, *from, &mut self.next_seq) {
+                        return Ok(Step::Full(Some(*record)));
+                    }
+                }
+                self.next_seq = self.next_seq.max(record_end(record));
+                Ok(Step::On)
+            }
+            Look::Block => {
+                let Some(sealed) = &self.sealed else { return Ok(Step::On) };
+                let from = self.next_seq;
+                for item in sealed.items_from(from) {
+                    if filling.add(item, from, &mut self.next_seq) {
+                        return Ok(Step::Full(None));
+                    }
+                }
+                Ok(Step::On)
+            }
         }
     }
 
     /// Ends a page at its limit. A record that was not used up is read again by the next call.
-    fn full(&mut self, mut page: Page, record: &Record) -> Page {
-        if self.next_seq < record_end(record)
+    fn full(&mut self, mut page: Page, record: Option<&Record>) -> Page {
+        if let Some(record) = record.filter(|record| self.next_seq < record_end(record))
             && let Some(place) = &mut self.place
         {
             place.scanner.step_back(record);
@@ -209,6 +300,7 @@ impl Reader {
     fn peek(&mut self) -> Result<bool, BackendError> {
         match self.look()? {
             Look::End => Ok(false),
+            Look::Block => Ok(true),
             Look::Record(record, _) => {
                 if let Some(place) = &mut self.place {
                     place.scanner.step_back(&record);
@@ -232,24 +324,34 @@ impl Reader {
 
     /// Forgets the place when its file is not the log's any more.
     fn recheck(&mut self) -> Result<(), BackendError> {
-        let Some(place) = &self.place else { return Ok(()) };
-        let same = match self.directory.files.stat(&place.scanner.journal.path) {
-            Ok(stat) => stat.identity == place.scanner.journal.identity,
+        let known = match (&self.sealed, &self.place) {
+            (Some(sealed), _) => Some((&sealed.segment.path, sealed.segment.identity)),
+            (None, Some(place)) => Some((&place.scanner.journal.path, place.scanner.journal.identity)),
+            (None, None) => None,
+        };
+        let Some((path, identity)) = known else { return Ok(()) };
+        let same = match self.directory.files.stat(path) {
+            Ok(stat) => stat.identity == identity,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-            Err(error) => return Err(self.directory.io("looking for a journal", &place.scanner.journal.path, error)),
+            Err(error) => return Err(self.directory.io("looking for a file of the log", path, error)),
         };
         if !same {
-            self.place = None;
+            self.forget();
         }
         Ok(())
     }
 
-    /// The next record that holds an event from `next_seq` on.
+    fn forget(&mut self) {
+        self.place = None;
+        self.sealed = None;
+    }
+
+    /// The next record or block that holds an event from `next_seq` on.
     fn look(&mut self) -> Result<Look, BackendError> {
         let looked = self.look_on();
         if looked.is_err() {
             // The next call looks for its place afresh, so that it meets the same error or a log that is whole again.
-            self.place = None;
+            self.forget();
         }
         looked
     }
@@ -257,6 +359,16 @@ impl Reader {
     fn look_on(&mut self) -> Result<Look, BackendError> {
         let mut relocations = 0;
         loop {
+            if let Some(sealed) = &mut self.sealed {
+                if self.next_seq < sealed.segment.next_seq() {
+                    match sealed.load(&self.directory, self.next_seq) {
+                        Ok(()) => return Ok(Look::Block),
+                        Err(error) if relocations >= 2 => return Err(error),
+                        Err(_) => relocations = relocations.max(1),
+                    }
+                }
+                self.sealed = None;
+            }
             let Some(place) = &mut self.place else {
                 relocations += 1;
                 if relocations > ATTEMPTS {
@@ -327,8 +439,8 @@ impl Reader {
             return Ok(true);
         }
         let name = place.scanner.journal.header.first_seq;
-        let newest = self.directory.journals()?.last().copied();
-        if newest.is_some_and(|newest| newest > name) {
+        // Another journal is the newest, or this one was sealed, perhaps with more behind it.
+        if self.directory.layout()?.journals.last() != Some(&name) {
             self.place = None;
             return Ok(true);
         }
@@ -360,15 +472,61 @@ impl Reader {
         self.directory.damage(DamageClass::Gap, &path, Some(0), name, "the file was cut within its header")
     }
 
-    /// Finds the journal that holds `next_seq`, or would. `false` when the log ends before its records do.
+    /// Finds the segment that holds `next_seq`. `None` when a file that was listed is gone.
+    fn locate_segment(&mut self, names: &[u64]) -> Result<Option<Sealed>, BackendError> {
+        let seq = self.next_seq;
+        let mut end = None;
+        // One that was merged and remains may stand before the one that has taken its place.
+        for name in names.iter().rev().filter(|name| **name <= seq) {
+            let Some(segment) = Segment::open(&self.directory, *name, *name)? else { return Ok(None) };
+            if seq < segment.next_seq() {
+                self.sealed = Some(SealedPlace { segment, block: None });
+                return Ok(Some(Sealed::Found));
+            }
+            let this = (segment.next_seq(), segment.footer.continued);
+            end = Some(end.map_or(this, |known: (u64, bool)| if this.0 > known.0 { this } else { known }));
+        }
+        let (end, continued) = end.unwrap_or((0, true));
+        if names.last().is_some_and(|last| *last > seq) {
+            let detail = format!("no file holds the events from seq {end} on");
+            return Err(self.directory.damage(DamageClass::Gap, &self.directory.path, None, end, detail));
+        }
+        Ok(Some(Sealed::EndsAt(end, continued)))
+    }
+
+    /// Finds the segment or the journal that holds `next_seq`, or would. `false` when the log ends before its records do.
     fn locate(&mut self) -> Result<bool, BackendError> {
         for attempt in 1..=ATTEMPTS {
-            let names = self.directory.journals()?;
+            let layout = self.directory.layout()?;
+            let (sealed, broken) = match chain::last_journal(&self.directory, &layout.segments) {
+                Ok(sealed) => (sealed, None),
+                Err(error) => (None, Some(error)),
+            };
+            let names: Vec<u64> = layout
+                .journals
+                .iter()
+                .copied()
+                .filter(|name| broken.is_none() && sealed.is_none_or(|sealed| *name > sealed.first_seq))
+                .collect();
             let after = names.partition_point(|name| *name <= self.next_seq);
             let Some(name) = after.checked_sub(1).and_then(|index| names.get(index)).copied() else {
-                self.directory.check()?;
-                let detail = "the journals that hold the start of the log are missing";
-                return Err(self.directory.damage(DamageClass::Gap, &self.directory.path, None, 0, detail));
+                if layout.segments.is_empty() {
+                    self.directory.check()?;
+                    let detail = "the journals that hold the start of the log are missing";
+                    return Err(self.directory.damage(DamageClass::Gap, &self.directory.path, None, 0, detail));
+                }
+                match self.locate_segment(&layout.segments) {
+                    Ok(Some(Sealed::Found)) => return Ok(true),
+                    Ok(Some(Sealed::EndsAt(..))) if attempt == ATTEMPTS && broken.is_some() => {
+                        return broken.map_or(Ok(false), Err);
+                    }
+                    Ok(Some(Sealed::EndsAt(_, false))) if names.is_empty() && broken.is_none() => return Ok(false),
+                    Ok(Some(Sealed::EndsAt(end, _))) if attempt == ATTEMPTS => {
+                        return Err(log::successor_missing(&self.directory, end));
+                    }
+                    Err(error) if attempt == ATTEMPTS => return Err(error),
+                    Ok(_) | Err(_) => continue,
+                }
             };
             let journal = match Journal::open(&self.directory, name, name)? {
                 Opening::Sound(journal) => journal,
@@ -388,6 +546,14 @@ impl Reader {
                     Err(_) => continue,
                     Ok(()) => {}
                 }
+            }
+            if let Some(last_journal) = sealed.filter(|_| after == 1)
+                && let Err(error) = chain::check_link(&self.directory, last_journal, name, &journal)
+            {
+                if attempt == ATTEMPTS {
+                    return Err(error);
+                }
+                continue;
             }
             let Some(next) = names.get(after).copied() else {
                 self.place = Some(Place { scanner: Scanner::open_ended(journal), successor: None });
@@ -414,6 +580,13 @@ impl Reader {
             .directory
             .error(crate::backend::ErrorKind::Io, "files are replaced as fast as they are read; try again"))
     }
+}
+
+/// What the segments have of a seq.
+enum Sealed {
+    Found,
+    /// Nothing: the last one ends before it, and says whether another file follows.
+    EndsAt(u64, bool),
 }
 
 fn record_end(record: &Record) -> u64 {

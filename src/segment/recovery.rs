@@ -35,6 +35,7 @@ pub(crate) fn take_over(
     directory.read_header()?;
     let log = log::scan(&directory)?;
     tree::clear_session(&directory);
+    clear_leftovers(&directory, &log);
     let torn = match &log.torn {
         Some(torn) => Some(set_aside(&directory, &random, &log, torn)?),
         None => None,
@@ -44,6 +45,23 @@ pub(crate) fn take_over(
     }
     let parts = WriterParts { directory, lock, random, rotate_at, records: RecordWriter::new(compress) };
     Ok((Writer::start(parts, &log)?, torn))
+}
+
+/// Removes files whose content is sealed elsewhere. Failing to is no failure: readers pass over them.
+pub(crate) fn clear_leftovers(directory: &SessionDirectory, log: &LogEnd) {
+    if log.leftovers.is_empty() {
+        return;
+    }
+    // Whoever gave the segment its name may have been stopped before that was durable.
+    let cleared = directory.files.sync_directory(&directory.path).and_then(|()| {
+        log.leftovers.iter().try_for_each(|path| match directory.files.remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        })
+    });
+    if let Err(error) = cleared {
+        tracing::debug!(path = %directory.path.display(), %error, "files that were sealed remain");
+    }
 }
 
 /// Makes the last append durable, whatever became of its writer. If its sync failed, the system may show bytes that are not on
@@ -78,7 +96,7 @@ fn open_same(directory: &SessionDirectory, path: &Path, newest: &Newest) -> io::
 }
 
 /// Copies a torn tail to `torn/`, durably, and only then cuts it.
-fn set_aside(
+pub(crate) fn set_aside(
     directory: &SessionDirectory,
     random: &Random,
     log: &LogEnd,

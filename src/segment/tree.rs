@@ -45,8 +45,13 @@ pub(crate) fn clear_session(directory: &SessionDirectory) {
 /// Removes directories that writers began or moved away and did not finish with, if nobody holds their lock. The caller holds
 /// the store's lock.
 pub(crate) fn clear_store(files: &dyn Files, sessions: &Path) {
-    let names = files.read_directory(sessions).unwrap_or_default();
-    for name in names.iter().filter(|name| name.starts_with(TEMPORARY)) {
+    let mut names = files.read_directory(sessions).unwrap_or_default();
+    names.retain(|name| name.starts_with(TEMPORARY));
+    // A name that was a session's before may come back as long as it is not gone for good; its files stay that long.
+    if names.is_empty() || files.sync_directory(sessions).is_err() {
+        return;
+    }
+    for name in &names {
         let path = sessions.join(name);
         let is_directory = files.stat(&path).is_ok_and(|stat| stat.kind == FileKind::Directory);
         if is_directory

@@ -44,7 +44,8 @@ impl Active {
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) directory: SessionDirectory,
-    lock: SessionLock,
+    /// Shared with the sealing of journals that this writer is done with.
+    pub(crate) lock: Arc<SessionLock>,
     random: Arc<Random>,
     rotate_at: u64,
     records: RecordWriter,
@@ -81,19 +82,12 @@ impl Writer {
     pub(crate) fn start(parts: WriterParts, log: &LogEnd) -> Result<Self, BackendError> {
         let WriterParts { directory, lock, random, rotate_at, mut records } = parts;
         let epoch = log.epoch().saturating_add(1);
-        let before = log.newest.and_then(|newest| {
-            let header = newest.header;
-            if newest.end <= FIRST_RECORD {
-                return header.predecessor;
-            }
-            Some(Predecessor { first_seq: header.first_seq, salt: header.salt, end: newest.end })
-        });
-        let draft = draft(&directory, &random, &mut records, (log.next_seq, epoch, before), None)?;
+        let draft = draft(&directory, &random, &mut records, (log.next_seq, epoch, log.predecessor()), None)?;
         let target = directory.file(&journal::file_name(log.next_seq));
         let active = publish(&directory, draft, &target).map_err(|failure| failure.error)?;
         let writer = Self {
             directory,
-            lock,
+            lock: Arc::new(lock),
             random,
             rotate_at,
             records,
@@ -129,7 +123,7 @@ impl Writer {
         };
         Self {
             directory,
-            lock,
+            lock: Arc::new(lock),
             random,
             rotate_at,
             records,
@@ -291,7 +285,7 @@ impl Writer {
                 }
             }
         }
-        let newest = self.directory.journals()?.last().copied();
+        let newest = self.directory.layout()?.journals.last().copied();
         if newest == Some(active.header.first_seq) {
             return Ok(None);
         }

@@ -113,10 +113,14 @@ pub(crate) fn asked_calls(data: &str) -> Vec<String> {
     calls.filter_map(|block| json::member(block, "id").and_then(json::string).map(String::from)).collect()
 }
 
-/// The call that a `tool/call` or `tool/result` event is about.
-pub(crate) fn named_call(data: &str) -> Option<String> {
-    let source = || json::at_path(data, &["message", "source", "callId"]);
-    json::member(data, "callId").or_else(source).and_then(json::string).map(String::from)
+/// The call that a `tool/call` event starts.
+pub(crate) fn started_call(data: &str) -> Option<String> {
+    json::member(data, "callId").and_then(json::string).map(String::from)
+}
+
+/// The call that a `tool/result` event answers.
+pub(crate) fn answered_call(data: &str) -> Option<String> {
+    json::at_path(data, &["message", "source", "callId"]).and_then(json::string).map(String::from)
 }
 
 #[cfg(test)]

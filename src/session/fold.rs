@@ -235,13 +235,13 @@ impl Fold {
     }
 
     fn fold_call(&mut self, seq: u64, data: &str) {
-        if let Some(call_id) = calls::named_call(data).filter(|_| self.step.is_some()) {
+        if let Some(call_id) = calls::started_call(data).filter(|_| self.step.is_some()) {
             self.calls.call(&call_id, seq);
         }
     }
 
     fn fold_result(&mut self, data: &str) {
-        if let Some(call_id) = calls::named_call(data).filter(|_| self.step.is_some()) {
+        if let Some(call_id) = calls::answered_call(data).filter(|_| self.step.is_some()) {
             self.calls.answer(&call_id);
         }
     }

@@ -1,7 +1,7 @@
 //! Where a session may be forked (rule L5): at an existing seq that lies outside every turn.
 
 use crate::event::control::{TURN_END, TURN_START};
-use crate::event::{Event, Item};
+use crate::event::{ChunkRun, Event, Item};
 
 /// Where the child's copy of the log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,21 +79,24 @@ impl BoundaryScan {
     pub fn push(&mut self, item: &Item) -> bool {
         match item {
             Item::Event(event) => self.push_event(event),
-            Item::Run(run) => {
-                let end = match self.at {
-                    ForkAt::Seq(boundary) => run.next_seq().min(boundary.saturating_add(1)),
-                    ForkAt::End | ForkAt::LastTurn => run.next_seq(),
-                };
-                self.next_seq = self.next_seq.max(end);
-                if self.opened_at.is_none() {
-                    self.last_closed = self.next_seq.checked_sub(1);
-                }
-                self.wants_more()
-            }
+            Item::Run(run) => self.push_run(run),
         }
     }
 
-    fn push_event(&mut self, event: &Event) -> bool {
+    /// A run never holds a turn's start or end.
+    pub(crate) fn push_run(&mut self, run: &ChunkRun) -> bool {
+        let end = match self.at {
+            ForkAt::Seq(boundary) => run.next_seq().min(boundary.saturating_add(1)),
+            ForkAt::End | ForkAt::LastTurn => run.next_seq(),
+        };
+        self.next_seq = self.next_seq.max(end);
+        if self.opened_at.is_none() {
+            self.last_closed = self.next_seq.checked_sub(1);
+        }
+        self.wants_more()
+    }
+
+    pub(crate) fn push_event(&mut self, event: &Event) -> bool {
         if !self.wants_more() {
             return false;
         }

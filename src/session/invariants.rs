@@ -115,7 +115,7 @@ fn named_open_step(fold: &Fold, turn: Option<u64>, step: Option<u64>) -> Option<
 
 /// A result answers a call of this step that has none yet; one that says the tool was never started answers a block alone.
 fn unanswered(fold: &Fold, data: &str) -> Option<String> {
-    let call_id = calls::named_call(data)?;
+    let call_id = calls::answered_call(data)?;
     let code = json::at_path(data, &["error", "code"]).and_then(json::string);
     let not_started = code.is_some_and(|code| code == "TOOL_NOT_STARTED");
     let answers =

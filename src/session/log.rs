@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fork::BoundaryScan;
 use crate::event::limits::MIN_RUN_EVENTS;
 use crate::event::run::RunHead;
 use crate::event::{ChunkRun, Event, Item};
@@ -109,6 +110,22 @@ impl Log {
     /// Seq of the first event held, if any.
     pub(crate) fn first_seq(&self) -> Option<u64> {
         self.entries.first().map(Entry::first_seq).or_else(|| self.tail.as_ref().map(ChunkRun::first_seq))
+    }
+
+    /// Shows `scan` the log piece by piece, without copying, until it has seen enough.
+    pub(crate) fn scan(&self, scan: &mut BoundaryScan) {
+        for entry in &self.entries {
+            let more = match entry {
+                Entry::Event(event) => scan.push_event(event),
+                Entry::Run(run) => scan.push_run(run),
+            };
+            if !more {
+                return;
+            }
+        }
+        if let Some(run) = &self.tail {
+            scan.push_run(run);
+        }
     }
 
     /// The events from `from` up to but excluding `to` as a packer that saw just them would give them (P1), without

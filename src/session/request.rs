@@ -1,5 +1,8 @@
 //! The model request as a pure function of the log: header in force plus messages (rules D3, D4).
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use super::difference::{self, Difference};
 use super::history::{Message, Messages};
 use crate::event::control::{HeaderSnapshot, REQUEST_HEADER};
@@ -40,18 +43,14 @@ impl RequestHead {
 
     /// The canonical form of a header object; `None` if `snapshot` is no object.
     pub fn of_snapshot(snapshot: &JsonText) -> Option<Self> {
-        let members = json::members(snapshot.as_str())?;
-        let mut extra: Vec<(String, JsonText)> = Vec::new();
-        for (key, _) in members {
-            let known = NAMED.contains(&key.as_ref()) || extra.iter().any(|(name, _)| *name == key);
-            if let Some(value) = snapshot.member(&key).filter(|_| !known) {
-                extra.push((key.into_owned(), value));
-            }
-        }
-        let kept = |key: &str, empty: &[&str]| snapshot.member(key).filter(|value| !empty.contains(&value.as_str()));
+        let members = last_members(snapshot.as_str())?;
+        let own = |key: &str| members.iter().find(|(name, _)| name == key).and_then(|(_, value)| snapshot.share(value));
+        let unknown = members.iter().filter(|(key, _)| !NAMED.contains(&key.as_ref()));
+        let extra = unknown.filter_map(|(key, value)| Some((key.to_string(), snapshot.share(value)?))).collect();
+        let kept = |key: &str, empty: &[&str]| own(key).filter(|value| !empty.contains(&value.as_str()));
         Some(Self {
-            config: snapshot.member("config"),
-            adapter_defaults: snapshot.member("adapterDefaults").and_then(|defaults| true_members(&defaults)),
+            config: own("config"),
+            adapter_defaults: own("adapterDefaults").and_then(|defaults| true_members(&defaults)),
             system: kept("system", &["\"\"", "null", "[]"]),
             tools: kept("tools", &["[]", "null"]),
             extra,
@@ -120,14 +119,8 @@ impl RequestHead {
                 return Some(found);
             }
         }
-        let value = |head: &Self, key: &str| {
-            head.extra.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str().to_owned())
-        };
-        let keys = self.extra.iter().chain(&other.extra).map(|(key, _)| key);
-        keys.into_iter().find_map(|key| {
-            let (left, right) = (value(self, key), value(other, key));
-            optional_difference(&format!("header.{key}"), left.as_deref(), right.as_deref())
-        })
+        let extra = |head: &Self| object(head.extra.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        difference::first_difference("header", &extra(self), &extra(other))
     }
 }
 
@@ -142,16 +135,30 @@ impl Eq for RequestHead {}
 
 /// `defaults` with its true members alone; `None` if there is none.
 fn true_members(defaults: &JsonText) -> Option<JsonText> {
-    let members: Vec<_> = json::members(defaults.as_str())?.collect();
-    let is_last = |key: &str| json::member(defaults.as_str(), key) == Some("true");
-    if !members.iter().any(|(key, _)| is_last(key)) {
+    let members = last_members(defaults.as_str())?;
+    let total = json::members(defaults.as_str())?.count();
+    let kept: Vec<_> = members.iter().filter(|(_, value)| *value == "true").collect();
+    if kept.is_empty() {
         return None;
     }
-    if members.iter().all(|(_, value)| *value == "true") {
+    if kept.len() == total {
         return Some(defaults.clone());
     }
-    let kept = members.iter().filter(|(key, value)| *value == "true" && is_last(key));
-    Some(JsonText::trusted(object(kept.map(|(key, value)| (key.as_ref(), *value)))))
+    Some(JsonText::trusted(object(kept.into_iter().map(|(key, value)| (key.as_ref(), *value)))))
+}
+
+/// An object's members in order of their keys' first mention, of duplicates the last value; `None` if `text` is no object.
+fn last_members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+    let mut places: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    let mut members: Vec<(Cow<'_, str>, &str)> = Vec::new();
+    for (key, value) in json::members(text)? {
+        let place = *places.entry(key.clone()).or_insert(members.len());
+        match members.get_mut(place) {
+            Some((_, earlier)) => *earlier = value,
+            None => members.push((key, value)),
+        }
+    }
+    Some(members)
 }
 
 /// A JSON object of ready values.

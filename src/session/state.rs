@@ -99,7 +99,7 @@ impl State {
         };
         // The end's answer is in the fold; only an earlier boundary has to be looked for.
         if matches!(at, ForkAt::Seq(_)) {
-            self.log.items(scan.next_seq(), self.fold.next_seq).iter().take_while(|item| scan.push(item)).count();
+            self.log.scan(&mut scan);
         } else {
             scan = BoundaryScan::from_fold(at, &self.fold);
         }

@@ -117,3 +117,17 @@ pub(crate) fn closed(seed: &Seed, closers: Option<&Batch>) -> Seed {
     seed.items.extend(closers.into_iter().flat_map(|closers| closers.items().iter().cloned()));
     seed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e8_opening_by_id_never_gives_another_session() {
+        let id = SessionId::new("a").unwrap();
+        check_identity(&id, &SessionHeader::new("a")).unwrap();
+        let error = check_identity(&id, &SessionHeader::new("A")).unwrap_err();
+        assert_eq!(error.damage.as_ref().unwrap().class, DamageClass::IdentityMismatch);
+        assert!(error.to_string().starts_with("session a: identity-mismatch: the stored header is that of session A"));
+    }
+}

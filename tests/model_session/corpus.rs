@@ -1,5 +1,6 @@
 //! Recorded logs of real harnesses, when they are at hand: everything that their releases wrote in the current shape is accepted.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -33,11 +34,11 @@ fn events_of(line: &str) -> Option<Vec<Event>> {
         let mut chunk = format!("\"type\":\"{kind}\",\"index\":{}", data["index"]);
         for key in ["id", "name"] {
             if data.get(key).is_some() {
-                chunk += &format!(",\"{key}\":{}", data[key]);
+                write!(chunk, ",\"{key}\":{}", data[key]).ok()?;
             }
         }
         let tag = if kind == "tool-call-delta" { "argumentsDelta" } else { "text" };
-        chunk += &format!(",\"{tag}\":{text}");
+        write!(chunk, ",\"{tag}\":{text}").ok()?;
         let (turn, step, seq) = (&data["turn"], &data["step"], value["seq0"].as_u64()? + number as u64);
         events.extend(events_of(&format!(
             "{{\"type\":\"assistant/chunk\",\"seq\":{seq},\"time\":{time},\

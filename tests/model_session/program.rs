@@ -7,7 +7,7 @@ use sessionlog::event::control::{
     TurnStart,
 };
 use sessionlog::event::message::{AssistantMessage, ToolResult, UserMessage};
-use sessionlog::event::{Event, JsonText, NewEvent, Placement, SessionHeader};
+use sessionlog::event::{JsonText, NewEvent, Placement, SessionHeader};
 use sessionlog::session::{Clock, CountingIds, Session, SessionOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,7 +35,7 @@ pub fn run(program: &[u8]) -> Session {
     let mut calls: Vec<(String, bool)> = Vec::new();
     let mut made = 0;
     for &byte in program {
-        let (op, choice) = (byte % 16, u64::from(byte / 16));
+        let (op, choice, pick) = (byte % 16, u64::from(byte / 16), usize::from(byte / 16));
         let turn = session.open_turn().map_or(0, |open| open.turn);
         let step = session.open_step().map(|open| open.step);
         let surface = session.surface();
@@ -49,7 +49,7 @@ pub fn run(program: &[u8]) -> Session {
             (true, None, 4) => drop(session.append(TurnEnd::completed(turn)).unwrap()),
             (true, Some(step), 0..=3) => {
                 let text = ["a", "", "\n\"x\\", "a long piece of streamed text that is not inlined", "\u{1f600}"];
-                let text = text[choice as usize % 5];
+                let text = text[pick % 5];
                 let chunk = match choice % 3 {
                     0 => AssistantChunk::text(turn, step, choice / 6, text),
                     1 => AssistantChunk::reasoning(turn, step, 0, text),
@@ -61,7 +61,7 @@ pub fn run(program: &[u8]) -> Session {
                 session.append(AssistantChunk::usage(turn, step, TokenUsage::new(choice, byte.into()))).unwrap();
             }
             (true, Some(step), 5 | 6) => {
-                let mut content = vec![ContentBlock::text(format!("t{choice}")); choice as usize % 2];
+                let mut content = vec![ContentBlock::text(format!("t{choice}")); pick % 2];
                 for _ in 0..choice % 3 {
                     made += 1;
                     let id = format!("call-{made}");
@@ -95,7 +95,7 @@ pub fn run(program: &[u8]) -> Session {
                 session.append(StepEnd::new(turn, step)).unwrap();
             }
             (true, _, 11) => {
-                let header = HeaderSnapshot::new("p", "m").system(["", "be brief"][choice as usize % 2]);
+                let header = HeaderSnapshot::new("p", "m").system(["", "be brief"][pick % 2]);
                 session.append(RequestHeader::new(header, "change")).unwrap();
                 session.append(RequestContext::new("p", "m", Some(choice))).unwrap();
             }
@@ -108,8 +108,8 @@ pub fn run(program: &[u8]) -> Session {
             }
             (_, _, 14) if !surface.nodes().is_empty() => {
                 let nodes = surface.nodes();
-                let first = choice as usize % nodes.len();
-                let last = (first + choice as usize % 3).min(nodes.len() - 1);
+                let first = pick % nodes.len();
+                let last = (first + pick % 3).min(nodes.len() - 1);
                 let placement = Placement::replace(nodes[first], nodes[last]).from(nodes[first..=last].to_vec());
                 session.append_surface(UserMessage::text(format!("summary {choice}")), placement).unwrap();
             }
@@ -117,9 +117,4 @@ pub fn run(program: &[u8]) -> Session {
         }
     }
     session
-}
-
-/// The events of a random session.
-pub fn events(program: &[u8]) -> Vec<Event> {
-    run(program).events(..)
 }

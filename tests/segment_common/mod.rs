@@ -75,7 +75,10 @@ pub fn lines(events: &[Event]) -> Vec<String> {
 
 /// An engine over simulated files, as a process of its own.
 pub fn simulated(files: &SimulatedFiles) -> EngineOptions {
-    EngineOptions::new().files(Arc::new(files.clone())).seed(files.calls().wrapping_mul(31).wrapping_add(7))
+    EngineOptions::new()
+        .files(Arc::new(files.clone()))
+        .background_sealing(false)
+        .seed(files.calls().wrapping_mul(31).wrapping_add(7))
 }
 
 /// Every file below `root`, by path.

@@ -56,6 +56,8 @@ pub struct Stat {
     pub length: u64,
     /// Permission bits.
     pub mode: u32,
+    /// When the bytes, the length or a name changed last, in seconds and nanoseconds. Compare for equality only: clocks jump.
+    pub changed: (i64, i64),
 }
 
 /// An advisory lock's strength.
@@ -83,6 +85,12 @@ pub trait Files: fmt::Debug + Send + Sync + 'static {
     /// Gives a file or directory another name, atomically. A file replaces a file of that name. A directory never replaces a
     /// directory with entries. Durable after [`Files::sync_directory`]; until then a crash may undo it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Gives a file a second name, which nothing has yet. The file lasts until its last name is removed. Durable after
+    /// [`Files::sync_directory`]. A file system without links answers with an error, as this default does; callers copy then.
+    fn link(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Removes a name that is not a directory's.
     fn remove_file(&self, path: &Path) -> io::Result<()>;

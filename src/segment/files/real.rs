@@ -33,7 +33,13 @@ fn stat_of(metadata: &fs::Metadata) -> Stat {
         FileKind::Other
     };
     let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
-    Stat { kind, identity, length: metadata.len(), mode: metadata.mode() & 0o7777 }
+    Stat {
+        kind,
+        identity,
+        length: metadata.len(),
+        mode: metadata.mode() & 0o7777,
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+    }
 }
 
 impl Files for RealFiles {
@@ -71,6 +77,10 @@ impl Files for RealFiles {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         uninterrupted(|| fs::rename(from, to))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        uninterrupted(|| fs::hard_link(from, to))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {

@@ -18,6 +18,7 @@ pub enum Operation {
     Open,
     CreateDirectory,
     Rename,
+    Link,
     RemoveFile,
     RemoveDirectory,
     ReadDirectory,
@@ -95,6 +96,13 @@ struct FileNode {
     durable: Vec<u8>,
     pending: Vec<Change>,
     locks: Vec<(u64, Lock)>,
+}
+
+/// A change time that differs when the content does.
+fn change_time(content: &[&[u8]]) -> (i64, i64) {
+    let mut hasher = crc32fast::Hasher::new();
+    content.iter().for_each(|piece| hasher.update(piece));
+    (i64::from(hasher.finalize()), 0)
 }
 
 #[derive(Debug, Clone)]
@@ -260,12 +268,15 @@ impl State {
     }
 
     fn stat(&self, number: u64) -> io::Result<Stat> {
-        let (kind, length, mode) = match self.inodes.get(&number) {
-            Some(Inode::File(file)) => (FileKind::File, file.live.len() as u64, 0o600),
-            Some(Inode::Directory(_)) => (FileKind::Directory, 0, 0o700),
+        let (kind, length, mode, changed) = match self.inodes.get(&number) {
+            Some(Inode::File(file)) => (FileKind::File, file.live.len() as u64, 0o600, change_time(&[&file.live])),
+            Some(Inode::Directory(directory)) => {
+                let names: Vec<&[u8]> = directory.live.keys().map(String::as_bytes).collect();
+                (FileKind::Directory, 0, 0o700, change_time(&names))
+            }
             None => return Err(errno(libc::ENOENT)),
         };
-        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, mode })
+        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, mode, changed })
     }
 
     fn crash(&mut self) {
@@ -443,6 +454,20 @@ impl Files for SimulatedFiles {
         state.change_names(new_parent, Naming::Set(new, number))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.call(Operation::Link)?;
+        let number = state.number_of(from)?;
+        if !matches!(state.inodes.get(&number), Some(Inode::File(_))) {
+            return Err(errno(libc::EPERM));
+        }
+        if state.number_of(to).is_ok() {
+            return Err(errno(libc::EEXIST));
+        }
+        let (parent, name) = state.place(to)?;
+        state.change_names(parent, Naming::Set(name, number))
+    }
+
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.call(Operation::RemoveFile)?;
@@ -594,9 +619,10 @@ impl File for SimulatedFile {
     }
 
     fn stat(&self) -> io::Result<Stat> {
-        let length = self.with(Operation::Stat, |file, _, _| Ok(file.live.len() as u64))?;
+        let (length, changed) =
+            self.with(Operation::Stat, |file, _, _| Ok((file.live.len() as u64, change_time(&[&file.live]))))?;
         let identity = Identity { device: 1, inode: self.number };
-        Ok(Stat { kind: FileKind::File, identity, length, mode: 0o600 })
+        Ok(Stat { kind: FileKind::File, identity, length, mode: 0o600, changed })
     }
 
     fn try_lock(&self, lock: Lock) -> io::Result<bool> {

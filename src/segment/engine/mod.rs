@@ -1,0 +1,419 @@
+//! The engine: all sessions of one store directory.
+
+mod creation;
+mod listing;
+mod making;
+mod options;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::builder::Site;
+use super::catalog::Catalog;
+use super::directory::{SessionDirectory, TEMPORARY};
+use super::fetch;
+use super::files::FileKind;
+use super::key;
+use super::lock::{self, SessionLock};
+use super::log;
+use super::random::Random;
+use super::reader::Reader;
+use super::recovery;
+use super::seal::{self, SealOptions, Sealed};
+use super::sealer::{Job, Sealer, SealingFailure};
+use super::store_file::{self, StoreId};
+use super::tree;
+use super::verify::{self, SessionCheck};
+use super::writer::Writer;
+use crate::backend::{
+    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, Taken,
+};
+use crate::event::{Batch, Event, SessionHeader, SessionId};
+
+pub use options::EngineOptions;
+
+/// Name of the directory of all sessions.
+const SESSIONS: &str = "sessions";
+/// Name of the store's own lock file.
+const STORE_LOCK: &str = "lock";
+/// Readers kept between pages, so that reading on does not search again.
+const KEPT_READERS: usize = 16;
+
+/// The sessions of one store directory, for use from any thread. Cloning gives another handle to the same engine.
+///
+/// All calls block for I/O. Nothing is written before a session is created.
+#[derive(Debug, Clone)]
+pub struct Engine(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    root: PathBuf,
+    site: Site,
+    store: Mutex<StoreState>,
+    writers: Mutex<HashMap<SessionId, Arc<Mutex<Writer>>>>,
+    /// Sessions that became visible although their creation was reported as failed; taken back before the id is used again.
+    stuck: Mutex<HashMap<SessionId, Box<Writer>>>,
+    readers: Mutex<Vec<(SessionId, Reader)>>,
+    catalog: Mutex<Option<Catalog>>,
+    sealer: Option<Sealer>,
+}
+
+#[derive(Debug, Default)]
+struct StoreState {
+    id: Option<StoreId>,
+    /// Whether this engine has made sure that the store's directories are there and durable.
+    ready: bool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// Opens the store in `root` with the default options. A store that does not exist yet is made by the first append.
+    ///
+    /// # Errors
+    /// Damage of the `STORE` file, `Unsupported` for a newer layout, I/O.
+    pub fn open(root: impl AsRef<Path>) -> Result<Self, BackendError> {
+        EngineOptions::new().open(root)
+    }
+
+    fn with_options(root: &Path, options: EngineOptions) -> Result<Self, BackendError> {
+        let EngineOptions { files, rotate_at, compress, background_sealing, seed } = options;
+        let failed = |error| BackendError::io("opening the store", root, error);
+        let root = match files.resolve(root) {
+            Ok(resolved) => resolved,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(root).map_err(failed)?,
+            Err(error) => return Err(failed(error)),
+        };
+        match files.stat(&root) {
+            Ok(stat) if stat.kind != FileKind::Directory => {
+                return Err(
+                    BackendError::new(ErrorKind::Invalid, "a store is a directory; this is not").with_file(root)
+                );
+            }
+            Ok(stat) if stat.mode & 0o022 != 0 => {
+                tracing::warn!(store = %root.display(), mode = format!("{:o}", stat.mode), "others may write to the store");
+            }
+            _ => {}
+        }
+        let id = store_file::read(&*files, &root)?;
+        let site = Site {
+            files,
+            sessions: root.join(SESSIONS),
+            store_lock: root.join(STORE_LOCK),
+            random: Arc::new(Random::new(seed)),
+            rotate_at,
+            compress,
+        };
+        Ok(Self(Arc::new(Shared {
+            root,
+            site,
+            store: Mutex::new(StoreState { id, ready: false }),
+            writers: Mutex::default(),
+            stuck: Mutex::default(),
+            readers: Mutex::default(),
+            catalog: Mutex::default(),
+            sealer: background_sealing.then(Sealer::default),
+        })))
+    }
+
+    /// The store's directory, with links resolved.
+    pub fn root(&self) -> &Path {
+        &self.0.root
+    }
+
+    /// The directory of a session, whether it exists or not.
+    pub fn locate(&self, id: &SessionId) -> PathBuf {
+        self.0.site.sessions.join(key::key(id))
+    }
+
+    fn directory(&self, id: &SessionId) -> SessionDirectory {
+        SessionDirectory { files: Arc::clone(&self.0.site.files), path: self.locate(id), id: Some(id.clone()) }
+    }
+
+    /// The store's identity, as far as there is one yet.
+    fn store_id(&self) -> Result<StoreId, BackendError> {
+        let mut store = locked(&self.0.store);
+        if store.id.is_none() {
+            store.id = store_file::read(&*self.0.site.files, &self.0.root)?;
+        }
+        Ok(store.id.unwrap_or_default())
+    }
+
+    fn revision_of(&self, (first_seq, salt, length): (u64, u64, u64)) -> Result<Revision, BackendError> {
+        let mut token = String::with_capacity(80);
+        for byte in self.store_id()? {
+            let _ = write!(token, "{byte:02x}");
+        }
+        let _ = write!(token, "-{first_seq:x}-{salt:016x}-{length:x}");
+        Ok(Revision(token))
+    }
+
+    fn head_of_log(&self, log: &log::LogEnd) -> Result<Head, BackendError> {
+        let revision = self.revision_of(log.position())?;
+        Ok(Head { epoch: log.epoch(), next_seq: log.next_seq, last_batch: log.last_batch, revision })
+    }
+
+    fn head_of_writer(&self, writer: &Writer) -> Result<Head, BackendError> {
+        let revision = self.revision_of(writer.position())?;
+        Ok(Head { epoch: writer.epoch, next_seq: writer.next_seq, last_batch: writer.last_batch, revision })
+    }
+
+    fn writer(&self, id: &SessionId) -> Option<Arc<Mutex<Writer>>> {
+        locked(&self.0.writers).get(id).cloned()
+    }
+
+    /// Opens a session for reading; see [`Backend::open`](crate::backend::Backend::open). Of
+    /// what is sealed it reads headers and footers alone; the journals behind are checked once.
+    ///
+    /// # Errors
+    /// `NotFound`, damage, `Unsupported`, I/O.
+    pub fn open_session(&self, id: &SessionId) -> Result<Opened, BackendError> {
+        let directory = self.directory(id);
+        directory.check()?;
+        let header = directory.read_header()?;
+        let live = lock::is_live(&directory);
+        let log = log::scan(&directory)?;
+        let head = self.head_of_log(&log)?;
+        let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint);
+        Ok(Opened { header, head, checkpoint, torn: log.torn, live })
+    }
+
+    /// A reader of a session; no lock, nothing written.
+    ///
+    /// # Errors
+    /// `NotFound`, damage of the header, `Unsupported`, I/O.
+    pub fn reader(&self, id: &SessionId) -> Result<Reader, BackendError> {
+        let directory = self.directory(id);
+        directory.check()?;
+        let header = directory.read_header()?;
+        Ok(Reader::over(directory, header))
+    }
+
+    /// Reads events from `from` on; see [`Backend::read`](crate::backend::Backend::read). Reading on where a page ended costs the
+    /// next page alone.
+    ///
+    /// # Errors
+    /// As [`Reader::next_page`].
+    pub fn read(&self, id: &SessionId, from: u64, limit: ReadLimit) -> Result<Page, BackendError> {
+        let kept = {
+            let mut readers = locked(&self.0.readers);
+            let index = readers.iter().position(|(owner, reader)| owner == id && reader.position() == from);
+            index.map(|index| readers.remove(index).1)
+        };
+        let mut reader = match kept {
+            Some(reader) => reader,
+            None => self.reader(id)?,
+        };
+        reader.seek(from);
+        let page = reader.next_page(limit)?;
+        if page.next.is_some() {
+            let mut readers = locked(&self.0.readers);
+            if readers.len() >= KEPT_READERS {
+                readers.remove(0);
+            }
+            readers.push((id.clone(), reader));
+        }
+        Ok(page)
+    }
+
+    /// Reads single events by seq, in the order given; see [`Backend::read_events`](crate::backend::Backend::read_events). Cost
+    /// follows the blocks that hold them.
+    ///
+    /// # Errors
+    /// As [`Reader::next_page`]; `NotFound` for a seq beyond the end.
+    pub fn read_events(&self, id: &SessionId, seqs: &[u64]) -> Result<Vec<Event>, BackendError> {
+        fetch::events(self.reader(id)?, seqs)
+    }
+
+    /// Takes a session over as its writer; see [`Backend::take_over`](crate::backend::Backend::take_over).
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` naming the holder, which may be this process; damage, and then nothing was changed; I/O.
+    pub fn take_over(&self, id: &SessionId) -> Result<Taken, BackendError> {
+        let site = &self.0.site;
+        let directory = self.directory(id);
+        directory.check()?;
+        // The session's own name may not be durable: its creator may have been stopped, or told that it failed.
+        self.make_store()?;
+        let synced = site.files.sync_directory(&site.sessions);
+        synced.map_err(|error| directory.io("taking the session over", &site.sessions, error))?;
+        let (writer, torn) = recovery::take_over(directory, Arc::clone(&site.random), site.rotate_at, site.compress)?;
+        let head = self.head_of_writer(&writer)?;
+        // The kernel's lock has just said that there is no other writer, so an entry that remains is one that lost the session.
+        locked(&self.0.writers).insert(id.clone(), Arc::new(Mutex::new(writer)));
+        Ok(Taken { head, torn })
+    }
+
+    /// Appends a batch; see [`Backend::append`](crate::backend::Backend::append). One write and one sync.
+    ///
+    /// # Errors
+    /// [`AppendError`].
+    pub fn append(
+        &self,
+        id: &SessionId,
+        header: Option<&SessionHeader>,
+        expected: Expected,
+        batch: &Batch,
+    ) -> Result<Head, AppendError> {
+        let failed = |error: BackendError| AppendError::Failed(error.with_session(id));
+        if batch.first_seq() != expected.next_seq {
+            let detail = format!("the batch starts at seq {}, not at {}", batch.first_seq(), expected.next_seq);
+            return Err(failed(BackendError::new(ErrorKind::Invalid, detail)));
+        }
+        if let Some(header) = header.filter(|_| expected == Expected::ABSENT) {
+            return self.create(id, header, batch);
+        }
+        let Some(writer) = self.writer(id) else {
+            let head = self.head(id).map_err(failed)?;
+            let found = Expected { epoch: head.epoch, next_seq: head.next_seq };
+            if found != expected {
+                return Err(AppendError::Conflict { expected, found });
+            }
+            let detail = "this process is not the session's writer; take the session over first";
+            return Err(failed(BackendError::new(ErrorKind::LostOwnership, detail)));
+        };
+        let mut writer = locked(&writer);
+        let found = Expected { epoch: writer.epoch, next_seq: writer.next_seq };
+        if found != expected {
+            return Err(AppendError::Conflict { expected, found });
+        }
+        let journal = writer.position().0;
+        writer.append(batch).map_err(failed)?;
+        if let Some(sealer) = self.0.sealer.as_ref().filter(|_| writer.position().0 != journal) {
+            sealer.enqueue(Job {
+                id: id.clone(),
+                directory: writer.directory.clone(),
+                lock: Arc::clone(&writer.lock),
+                random: Arc::clone(&self.0.site.random),
+                upto: writer.position().0,
+            });
+        }
+        self.head_of_writer(&writer).map_err(failed)
+    }
+
+    /// Removes a session: it disappears at once, then its files go.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` beside a writer, also this process's own; identity mismatch, because the files are another
+    /// session's; I/O.
+    pub fn delete(&self, id: &SessionId) -> Result<(), BackendError> {
+        let site = &self.0.site;
+        let directory = self.directory(id);
+        directory.check()?;
+        // A session whose header cannot be read may go; one that is another's may not.
+        if let Err(error) = directory.read_header() {
+            let class = error.damage.as_ref().map(|damage| damage.class);
+            if class == Some(crate::backend::DamageClass::IdentityMismatch) {
+                return Err(error);
+            }
+        }
+        let lock = SessionLock::take(&directory)?;
+        let failed = |error| directory.io("deleting the session", &directory.path, error);
+        let number = site.random.number().map_err(failed)?;
+        let temporary = site.sessions.join(format!("{TEMPORARY}{number:016x}"));
+        site.files.rename(&directory.path, &temporary).map_err(failed)?;
+        locked(&self.0.writers).remove(id);
+        locked(&self.0.readers).retain(|(owner, _)| owner != id);
+        site.files.sync_directory(&site.sessions).map_err(failed)?;
+        tree::remove(&*site.files, &temporary).map_err(failed)?;
+        drop(lock);
+        site.files.sync_directory(&site.sessions).map_err(failed)
+    }
+
+    /// The log's end: from memory where this engine is the session's writer, else from a scan.
+    ///
+    /// # Errors
+    /// As [`Engine::open_session`].
+    pub fn head(&self, id: &SessionId) -> Result<Head, BackendError> {
+        if let Some(writer) = self.writer(id) {
+            let writer = locked(&writer);
+            if !writer.has_lost() {
+                return self.head_of_writer(&writer);
+            }
+        }
+        self.open_session(id).map(|opened| opened.head)
+    }
+
+    /// The revision token, from the newest journal's header and length alone.
+    ///
+    /// # Errors
+    /// `NotFound`, damage of the newest journal's header, I/O.
+    pub fn revision(&self, id: &SessionId) -> Result<Revision, BackendError> {
+        let directory = self.directory(id);
+        directory.check()?;
+        directory.read_header()?;
+        self.revision_of(log::newest_position(&directory)?)
+    }
+
+    /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which
+    /// small segments next to it are taken. When it returns, the result is durable; a stop at any moment leaves the log whole.
+    /// Cost: reading and compressing what is not sealed yet; memory does not depend on it.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` beside a writer, also this process's own; damage, and then nothing was changed; I/O.
+    pub fn seal(&self, id: &SessionId, options: SealOptions) -> Result<Sealed, BackendError> {
+        let directory = self.directory(id);
+        let before = self.stored_bytes(id)?;
+        self.make_store()?;
+        seal::seal_session(&directory, &self.0.site.random, options)?;
+        if let Some(sealer) = &self.0.sealer {
+            sealer.settle(id);
+        }
+        Ok(Sealed { before, after: self.stored_bytes(id)? })
+    }
+
+    /// Sessions whose journals could not be sealed in the background when that was tried last. Nothing is lost by it: their
+    /// journals stay in service.
+    pub fn sealing_failures(&self) -> Vec<SealingFailure> {
+        self.0.sealer.as_ref().map_or_else(Vec::new, Sealer::failures)
+    }
+
+    /// Gives a session back, once journals that its writer was done with are sealed. Closing the files releases the kernel's lock.
+    ///
+    /// # Errors
+    /// None at present; the session is not owned any more in any case.
+    pub fn release(&self, id: &SessionId, epoch: u64) -> Result<(), BackendError> {
+        let released = {
+            let mut writers = locked(&self.0.writers);
+            let matches = writers.get(id).is_some_and(|writer| locked(writer).epoch == epoch);
+            if matches { writers.remove(id) } else { None }
+        };
+        if let (Some(_), Some(sealer)) = (&released, &self.0.sealer) {
+            sealer.finish(id);
+        }
+        drop(released);
+        Ok(())
+    }
+
+    /// Who has a session open for writing, as far as its lock's note says; `None` when nobody has. For messages to people.
+    pub fn holder(&self, id: &SessionId) -> Option<Holder> {
+        lock::holder(&self.directory(id))
+    }
+
+    /// Checks every byte of a session: checksums, the chain of journals, seqs, and the JSON syntax of every payload. Writes
+    /// nothing and needs no lock.
+    pub fn verify(&self, id: &SessionId) -> SessionCheck {
+        verify::session(&self.directory(id))
+    }
+
+    /// Bytes of all files of a session.
+    ///
+    /// # Errors
+    /// `NotFound`, I/O.
+    pub fn stored_bytes(&self, id: &SessionId) -> Result<u64, BackendError> {
+        let directory = self.directory(id);
+        directory.check()?;
+        let mut bytes = 0_u64;
+        for name in directory.names()? {
+            if let Ok(stat) = directory.files.stat(&directory.file(&name)) {
+                bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 });
+            }
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,75 @@
+//! How an engine works.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Engine;
+use crate::backend::BackendError;
+use crate::segment::files::{Files, RealFiles};
+
+/// How an engine works; the defaults suit any store.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    pub(super) files: Arc<dyn Files>,
+    pub(super) rotate_at: u64,
+    pub(super) compress: bool,
+    pub(super) background_sealing: bool,
+    pub(super) seed: Option<u64>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        let files = Arc::new(RealFiles);
+        Self { files, rotate_at: Self::ROTATE_AT, compress: true, background_sealing: true, seed: None }
+    }
+}
+
+impl EngineOptions {
+    /// Default of [`EngineOptions::rotate_at`]: 8 MiB, a size that is rewritten in a moment when it is sealed.
+    pub const ROTATE_AT: u64 = 8 << 20;
+
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes after which an append goes to a new journal. A single append is never divided, so journals may exceed it.
+    pub fn rotate_at(mut self, bytes: u64) -> Self {
+        self.rotate_at = bytes;
+        self
+    }
+
+    /// Whether larger records are compressed (they are by default).
+    pub fn compress(mut self, compress: bool) -> Self {
+        self.compress = compress;
+        self
+    }
+
+    /// Whether journals that a writer is done with are sealed by a thread of low priority (they are by default). Without it they
+    /// stay as they are until [`Engine::seal`].
+    pub fn background_sealing(mut self, seal: bool) -> Self {
+        self.background_sealing = seal;
+        self
+    }
+
+    /// Uses other files than the operating system's.
+    pub fn files(mut self, files: Arc<dyn Files>) -> Self {
+        self.files = files;
+        self
+    }
+
+    /// Takes file identities from a seed instead of the system, so that a store comes out the same byte for byte. For tests
+    /// and format examples; two real stores must never share one.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Opens the store in `root`; see [`Engine::open`].
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open(self, root: impl AsRef<Path>) -> Result<Engine, BackendError> {
+        Engine::with_options(root.as_ref(), self)
+    }
+}

@@ -1,0 +1,220 @@
+//! The end of a sealed segment: block index, counts, checkpoint, and the trailer that leads to them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::block::{Block, decompress};
+use crate::backend::Checkpoint;
+use crate::event::JsonText;
+
+/// Last bytes of every sealed segment.
+pub(crate) const MAGIC: [u8; 8] = *b"slogSEAL";
+
+/// Length of the trailer in bytes.
+pub(crate) const TRAILER_BYTES: usize = 32;
+
+/// Longest footer that is unpacked, in bytes: an index of a million blocks and a large checkpoint fit.
+const MAX_FOOTER_BYTES: usize = 256 << 20;
+
+/// Where one part of a block is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) stored: u32,
+    pub(crate) unpacked: u32,
+    /// CRC-32 over the segment's salt, the part's offset and its stored bytes.
+    pub(crate) crc: u32,
+}
+
+/// One block of the index. Its parts lie one after the other: conversation, marks, text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BlockEntry {
+    pub(crate) first_seq: u64,
+    pub(crate) next_seq: u64,
+    pub(crate) offset: u64,
+    pub(crate) conversation: Part,
+    pub(crate) marks: Part,
+    pub(crate) text: Part,
+}
+
+impl BlockEntry {
+    /// The entry of `block` when it is stored at `offset`.
+    pub(crate) fn of(block: &Block, offset: u64, salt: u64) -> Option<Self> {
+        let mut at = offset;
+        let mut part = |packed: &super::block::Packed| -> Option<Part> {
+            let stored = u32::try_from(packed.bytes.len()).ok()?;
+            let crc = part_crc(salt, at, &packed.bytes);
+            at = at.checked_add(u64::from(stored))?;
+            Some(Part { stored, unpacked: u32::try_from(packed.unpacked).ok()?, crc })
+        };
+        let (conversation, marks, text) = (part(&block.conversation)?, part(&block.marks)?, part(&block.text)?);
+        Some(Self { first_seq: block.first_seq, next_seq: block.next_seq, offset, conversation, marks, text })
+    }
+
+    /// Offset of the first byte behind the block.
+    pub(crate) fn end(&self) -> Option<u64> {
+        [self.conversation, self.marks, self.text]
+            .iter()
+            .try_fold(self.offset, |at, part| at.checked_add(u64::from(part.stored)))
+    }
+}
+
+/// The checksum of stored bytes at a place in a file.
+pub(crate) fn part_crc(salt: u64, offset: u64, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&salt.to_le_bytes());
+    hasher.update(&offset.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Everything derived that a sealed segment carries. All of it can be rebuilt from the blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Footer {
+    pub(crate) first_seq: u64,
+    pub(crate) next_seq: u64,
+    /// Time of the last event in epoch milliseconds.
+    pub(crate) last_time: i64,
+    pub(crate) blocks: Vec<BlockEntry>,
+    /// Events by type.
+    pub(crate) counts: BTreeMap<String, u64>,
+    /// Whether the log went on in another file when this was sealed, so that one that is missing is missed.
+    pub(crate) continued: bool,
+    /// Fold state behind the last event.
+    pub(crate) checkpoint: Option<JsonText>,
+}
+
+impl Footer {
+    /// Footer and trailer as they stand at the end of a segment, from `offset` on.
+    pub(crate) fn encode(&self, offset: u64, salt: u64) -> std::io::Result<Vec<u8>> {
+        let text = serde_json::to_vec(self)?;
+        let mut out = zstd::bulk::compress(&text, 3)?;
+        let stored = u32::try_from(out.len()).map_err(std::io::Error::other)?;
+        let unpacked = u32::try_from(text.len()).map_err(std::io::Error::other)?;
+        let footer_crc = part_crc(salt, offset, &out);
+        let mut trailer = Vec::with_capacity(TRAILER_BYTES);
+        trailer.extend_from_slice(&offset.to_le_bytes());
+        trailer.extend_from_slice(&stored.to_le_bytes());
+        trailer.extend_from_slice(&unpacked.to_le_bytes());
+        trailer.extend_from_slice(&footer_crc.to_le_bytes());
+        trailer.extend_from_slice(&part_crc(salt, offset, &trailer).to_le_bytes());
+        trailer.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&trailer);
+        Ok(out)
+    }
+
+    /// Reads a footer whose stored bytes the trailer has vouched for, and checks that its blocks tile the file and the seqs.
+    pub(crate) fn decode(trailer: &Trailer, stored: &[u8], blocks_from: u64) -> Option<Self> {
+        let text = decompress(stored, usize::try_from(trailer.unpacked).ok()?, &[])?;
+        let footer: Footer = serde_json::from_slice(&text).ok()?;
+        let mut seq = footer.first_seq;
+        let mut offset = blocks_from;
+        for block in &footer.blocks {
+            if block.first_seq != seq || block.next_seq <= seq || block.offset != offset {
+                return None;
+            }
+            seq = block.next_seq;
+            offset = block.end()?;
+        }
+        let counted = footer.counts.values().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
+        let whole = seq == footer.next_seq && offset == trailer.offset && counted == seq - footer.first_seq;
+        whole.then_some(footer)
+    }
+
+    /// The checkpoint, if the segment carries one.
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
+        Some(Checkpoint { next_seq: self.next_seq, state: self.checkpoint.clone()? })
+    }
+
+    /// Index of the block that holds `seq`.
+    pub(crate) fn block_of(&self, seq: u64) -> Option<usize> {
+        let index = self.blocks.partition_point(|block| block.next_seq <= seq);
+        self.blocks.get(index).filter(|block| block.first_seq <= seq).map(|_| index)
+    }
+}
+
+/// The fixed last bytes of a sealed segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Trailer {
+    pub(crate) offset: u64,
+    pub(crate) stored: u32,
+    pub(crate) unpacked: u32,
+    pub(crate) crc: u32,
+}
+
+impl Trailer {
+    /// Reads and checks a trailer that ends a file of `length` bytes.
+    pub(crate) fn decode(bytes: &[u8; TRAILER_BYTES], length: u64, salt: u64) -> Option<Self> {
+        let u32_at = |at: usize| bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        let offset = u64::from_le_bytes(*bytes.first_chunk()?);
+        let trailer = Self { offset, stored: u32_at(8)?, unpacked: u32_at(12)?, crc: u32_at(16)? };
+        let sound = bytes.ends_with(&MAGIC)
+            && u32_at(20)? == part_crc(salt, offset, bytes.get(..20)?)
+            && offset.checked_add(u64::from(trailer.stored))?.checked_add(TRAILER_BYTES as u64)? == length
+            && usize::try_from(trailer.unpacked).ok()? <= MAX_FOOTER_BYTES;
+        sound.then_some(trailer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn footer() -> Footer {
+        let part = Part { stored: 10, unpacked: 20, crc: 7 };
+        let empty = Part { stored: 0, unpacked: 0, crc: 0 };
+        let entry = |first_seq, next_seq, offset| BlockEntry {
+            first_seq,
+            next_seq,
+            offset,
+            conversation: part,
+            marks: part,
+            text: empty,
+        };
+        Footer {
+            first_seq: 5,
+            next_seq: 30,
+            last_time: -4,
+            blocks: vec![entry(5, 9, 96), entry(9, 30, 116)],
+            counts: BTreeMap::from([("a/b".to_owned(), 20), ("c".to_owned(), 5)]),
+            continued: true,
+            checkpoint: Some(JsonText::parse("{\"a\":[1,2.50]}").unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_footer_comes_back_and_every_flip_is_noticed() {
+        let bytes = footer().encode(136, 99).unwrap();
+        let length = 136 + bytes.len() as u64;
+        let read = |bytes: &[u8]| {
+            let (stored, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
+            let trailer = Trailer::decode(trailer.try_into().unwrap(), length, 99)?;
+            (part_crc(99, trailer.offset, stored) == trailer.crc).then(|| Footer::decode(&trailer, stored, 96))?
+        };
+        assert_eq!(read(&bytes).unwrap(), footer());
+        assert_eq!((footer().block_of(8), footer().block_of(9), footer().block_of(4)), (Some(0), Some(1), None));
+        for index in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[index] ^= 1 << bit;
+                assert!(read(&bad).is_none(), "byte {index} bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_index_that_does_not_tile_the_segment_is_refused() {
+        let mut gap = footer();
+        gap.blocks[1].first_seq = 10;
+        let mut miscounted = footer();
+        miscounted.counts.insert("d".into(), 1);
+        let mut misplaced = footer();
+        misplaced.blocks[1].offset += 1;
+        for bad in [gap, miscounted, misplaced] {
+            let bytes = bad.encode(136, 99).unwrap();
+            let (stored, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
+            let trailer = Trailer::decode(trailer.try_into().unwrap(), 136 + bytes.len() as u64, 99).unwrap();
+            assert!(Footer::decode(&trailer, stored, 96).is_none());
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Sealed segments: closed stretches of a log, written once for size and for reading.
+
+pub(crate) mod block;
+pub(crate) mod chain;
+pub(crate) mod file;
+pub(crate) mod footer;
+pub(crate) mod segment;
+pub(crate) mod shared;

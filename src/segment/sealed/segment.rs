@@ -1,0 +1,191 @@
+//! A sealed segment in its session's directory.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::file::{SealedFault, read_block, read_conversation, read_footer};
+use super::footer::{BlockEntry, Footer, MAGIC};
+use super::shared;
+use crate::backend::{BackendError, DamageClass};
+use crate::event::{Event, Item};
+use crate::segment::directory::{SessionDirectory, identity};
+use crate::segment::files::{Access, File, Identity, Stat, read_full_at};
+use crate::segment::journal::{HeaderFault, JournalHeader, Predecessor, segment_name};
+
+/// A sealed segment whose header and footer are sound, open for reading.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    file: Box<dyn File>,
+    pub(crate) path: PathBuf,
+    pub(crate) header: JournalHeader,
+    /// The last journal sealed into it: what the journal behind it names as its predecessor.
+    pub(crate) last_journal: Predecessor,
+    pub(crate) identity: Identity,
+    /// Length in bytes.
+    pub(crate) length: u64,
+    /// Index, counts and checkpoint; of a segment that counts in part the index of that part alone.
+    pub(crate) footer: Footer,
+    /// Seq from which on its events are another session's alone.
+    pub(crate) until: Option<u64>,
+}
+
+/// A segment of which the header is sound.
+pub(crate) struct Headed {
+    file: Box<dyn File>,
+    header: JournalHeader,
+    stat: Stat,
+    /// What the journal behind it names as its predecessor.
+    pub(crate) last_journal: Predecessor,
+    until: Option<u64>,
+}
+
+/// The segment as what a journal continues: that of a segment that counts in part is none of its journals.
+fn itself(header: &JournalHeader, length: u64) -> Predecessor {
+    Predecessor { first_seq: header.first_seq, salt: header.salt, end: length }
+}
+
+/// Reads the header of the segment of this name; `None` when there is no such file.
+///
+/// # Errors
+/// Damage or `Unsupported`, with `intact_before` as given; I/O.
+pub(crate) fn open_header(
+    directory: &SessionDirectory,
+    name: u64,
+    intact_before: u64,
+) -> Result<Option<Headed>, BackendError> {
+    let path = directory.file(&segment_name(name));
+    let file = match directory.files.open(&path, Access::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(directory.io("opening a sealed segment", &path, error)),
+    };
+    let failed = |error| directory.io("reading a sealed segment's header", &path, error);
+    let stat = file.stat().map_err(failed)?;
+    let mut bytes = vec![0; JournalHeader::sample_bytes()];
+    let filled = read_full_at(&*file, &mut bytes, 0).map_err(failed)?;
+    bytes.truncate(filled);
+    let damage = |class, detail: &str| Err(directory.damage(class, &path, Some(0), intact_before, detail));
+    let header = match JournalHeader::decode_as(&bytes, MAGIC) {
+        Ok(header) => header,
+        Err(HeaderFault::Cut) => return damage(DamageClass::Gap, "the file was cut within its header"),
+        Err(HeaderFault::Nul) => return damage(DamageClass::NulHole, "zeros stand where the segment's header was"),
+        Err(HeaderFault::Bad) => return damage(DamageClass::BadHeader, "this is not a sound segment header"),
+        Err(HeaderFault::Foreign(version)) => {
+            let what = format!("segment format {version}");
+            return Err(directory.unsupported(&path, Some(8), intact_before, &what));
+        }
+    };
+    let own = header.session == identity(directory.id.as_ref());
+    let listed = shared::find(directory, &header, intact_before)?;
+    if !own && listed.is_none() {
+        return damage(DamageClass::IdentityMismatch, "this segment belongs to another session");
+    }
+    if header.first_seq != name {
+        let detail = format!("this segment starts at seq {}, not where its name says", header.first_seq);
+        return damage(DamageClass::IdentityMismatch, &detail);
+    }
+    let Some(last_journal) = header.predecessor.filter(|last| last.first_seq >= name) else {
+        return damage(DamageClass::BadHeader, "the segment does not say which journals it stands for");
+    };
+    let until = listed.and_then(|entry| entry.until());
+    let last_journal = if until.is_some() { itself(&header, stat.length) } else { last_journal };
+    Ok(Some(Headed { file, header, stat, last_journal, until }))
+}
+
+impl Segment {
+    /// Opens the segment of this name: header and footer are read and checked, blocks are not. `None` when it is gone.
+    ///
+    /// # Errors
+    /// Damage or `Unsupported`, with `intact_before` as given; I/O.
+    pub(crate) fn open(
+        directory: &SessionDirectory,
+        name: u64,
+        intact_before: u64,
+    ) -> Result<Option<Self>, BackendError> {
+        let Some(Headed { file, header, stat, last_journal, until }) = open_header(directory, name, intact_before)?
+        else {
+            return Ok(None);
+        };
+        let path = directory.file(&segment_name(name));
+        let footer = read_footer(&*file, stat.length, header.salt);
+        let mut footer = footer.map_err(|fault| error_of(directory, &path, fault, intact_before))?;
+        let fits = footer.first_seq == name
+            && footer.next_seq > name
+            && (footer.first_seq..footer.next_seq).contains(&last_journal.first_seq)
+            && until.is_none_or(|until| until <= footer.next_seq);
+        if !fits {
+            let detail = "the segment's footer is not that of the file it stands in";
+            return Err(directory.damage(DamageClass::Checksum, &path, None, intact_before, detail));
+        }
+        if let Some(until) = until {
+            footer.blocks.retain(|block| block.first_seq < until);
+            footer.next_seq = until;
+            footer.checkpoint = None;
+            // The session that shares it has its own journal behind.
+            footer.continued = true;
+        }
+        let Stat { identity, length, .. } = stat;
+        Ok(Some(Self { file, path, header, last_journal, identity, length, footer, until }))
+    }
+
+    /// The segment as what a journal continues when it counts in part.
+    pub(crate) fn itself(&self) -> Predecessor {
+        itself(&self.header, self.length)
+    }
+
+    /// Seq behind its last event.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.footer.next_seq
+    }
+
+    /// The block that holds `seq`, and its index.
+    pub(crate) fn block_of(&self, seq: u64) -> Option<(usize, BlockEntry)> {
+        let index = self.footer.block_of(seq)?;
+        let block = *self.footer.blocks.get(index)?;
+        Some((index, BlockEntry { next_seq: block.next_seq.min(self.next_seq()), ..block }))
+    }
+
+    /// All items of a block, in log order.
+    ///
+    /// # Errors
+    /// Damage, with the events before the block intact; I/O.
+    pub(crate) fn block(&self, directory: &SessionDirectory, index: usize) -> Result<Vec<Item>, BackendError> {
+        let Some(block) = self.footer.blocks.get(index) else { return Ok(Vec::new()) };
+        let mut items = read_block(&*self.file, block, self.header.salt)
+            .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))?;
+        if block.next_seq > self.next_seq() {
+            items = items.iter().filter_map(|item| item.slice(block.first_seq, self.next_seq())).collect();
+        }
+        Ok(items)
+    }
+
+    /// The events of a block that are no packed deltas, in log order.
+    ///
+    /// # Errors
+    /// As [`Segment::block`].
+    pub(crate) fn conversation(&self, directory: &SessionDirectory, index: usize) -> Result<Vec<Event>, BackendError> {
+        let Some(block) = self.footer.blocks.get(index) else { return Ok(Vec::new()) };
+        let mut events = read_conversation(&*self.file, block, self.header.salt)
+            .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))?;
+        events.retain(|event| event.seq() < self.next_seq());
+        Ok(events)
+    }
+}
+
+fn error_of(
+    directory: &SessionDirectory,
+    path: &std::path::Path,
+    fault: SealedFault,
+    intact_before: u64,
+) -> BackendError {
+    match fault {
+        SealedFault::Io(error) => directory.io("reading a sealed segment", path, error),
+        SealedFault::Damaged { offset, what } => directory.damage(
+            DamageClass::Checksum,
+            path,
+            Some(offset),
+            intact_before,
+            format!("in a sealed segment {what}"),
+        ),
+    }
+}

@@ -1,0 +1,63 @@
+//! `seal`: the same answers from sealed segments.
+#![cfg(feature = "cli")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod cli_common;
+
+use cli_common::Home;
+use sessionlog::event::SessionId;
+use sessionlog::sample::Recording;
+use sessionlog::segment::Engine;
+
+#[test]
+fn sealed_sessions_answer_every_verb_as_before() {
+    let home = Home::new();
+    for (id, recording) in [("plain", Recording::new(1)), ("compacted", Recording::new(2).compacting())] {
+        let text = recording.events(6_000).write_dsh(Vec::new()).unwrap();
+        let file = home.write(&format!("{id}.jsonl"), text);
+        home.run(["import", &file, "--id", id]).ok();
+    }
+    let asked = [
+        &["events", "plain", "--json"][..],
+        &["events", "compacted", "--json", "--from", "5900"],
+        &["events", "plain", "--json", "--type", "tool/*"],
+        &["messages", "compacted", "--json", "--request"],
+        &["messages", "compacted", "--json", "--at", "4000"],
+        &["show", "compacted", "--raw"],
+        &["export", "plain"],
+        &["verify", "--json"],
+    ];
+    let before: Vec<String> = asked.iter().map(|arguments| home.run(*arguments).ok().out).collect();
+
+    let rows = home.run(["seal", "--json"]).ok().json();
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        // An import is packed in large records already; sealing adds an index and a checkpoint and no more.
+        let bytes = |key: &str| row[key].as_u64().unwrap();
+        assert!(bytes("after") < bytes("before") * 5 / 4, "{row}");
+    }
+    let after: Vec<String> = asked.iter().map(|arguments| home.run(*arguments).ok().out).collect();
+    assert_eq!(after, before);
+    let again = home.run(["seal", "--json", "plain"]).ok().json();
+    assert_eq!(again[0]["before"], again[0]["after"], "sealed is sealed");
+    let file = home.path("plain.jsonl");
+    assert_eq!(
+        home.run(["import", file.to_str().unwrap(), "--id", "plain", "--json"]).ok().json()[0]["status"],
+        "unchanged"
+    );
+    for row in home.run(["ls", "--json"]).ok().json() {
+        assert!(row["state"] == "ok" && row["events"] == 6_000, "{row}");
+    }
+}
+
+#[test]
+fn a_session_that_is_open_for_writing_is_not_sealed() {
+    let home = Home::new();
+    let text = Recording::new(1).events(50).write_dsh(Vec::new()).unwrap();
+    let file = home.write("a.jsonl", text);
+    home.run(["import", &file, "--id", "a"]).ok();
+    let engine = Engine::open(home.store()).unwrap();
+    let _writer = engine.take_over(&SessionId::new("a").unwrap()).unwrap();
+    let ran = home.run(["seal", "a"]).with(3);
+    assert!(ran.err.contains(&std::process::id().to_string()), "{}", ran.err);
+}
