@@ -7,5 +7,6 @@ mod corpus;
 mod program;
 mod repair;
 mod request;
+mod rules;
 mod session;
 mod surface;
