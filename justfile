@@ -3,7 +3,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # All checks, in the order of their cost.
-all: format lint layers msrv test doctest docs examples fuzz benches
+all: format lint layers msrv test doctest docs examples reader fuzz benches
 
 format:
     cargo fmt --all --check
@@ -32,6 +32,10 @@ docs:
 
 examples:
     .ci/examples
+
+# format-spec/reader.py, which knows the specification alone, prints what the engine prints.
+reader:
+    .ci/reader
 
 # Every fuzz target for a minute each, from the committed seeds.
 fuzz seconds="60":

@@ -144,10 +144,15 @@ impl Item {
         } else {
             let mut sources = Sources::default();
             // Each range takes two bytes at least, so a hostile count ends with the input.
-            for _ in 0..take_varint(input)? {
+            let count = take_varint(input)?;
+            for _ in 0..count {
                 let start = earlier(input)?;
                 let end = start.checked_add(take_varint(input)?).filter(|end| *end < seq)?;
                 sources.push_range(start, end);
+            }
+            // Ranges that touch would have been written as one: a batch has one spelling.
+            if sources.ranges().len() as u64 != count {
+                return None;
             }
             Some(placement?.from_sources(sources))
         };
@@ -390,5 +395,8 @@ mod tests {
         let ahead = [TAG_EVENT | APPEND | SOURCES, 1, b'x', 0, 1, 3, 0, 1, b'0'];
         assert!(Batch::decode(&ahead, 3).is_none());
         assert!(Batch::decode(&ahead, 4).is_some());
+        // Two ranges that touch are a second spelling of one.
+        let touching = [TAG_EVENT | APPEND | SOURCES, 1, b'x', 0, 2, 0, 0, 1, 0, 1, b'0'];
+        assert!(Batch::decode(&touching, 4).is_none());
     }
 }

@@ -1,0 +1,754 @@
+#!/usr/bin/env python3
+"""An independent reader of a sessionlog store, written from README.md beside it. Section numbers below are that file's.
+
+Usage: reader.py ROOT [ID]
+
+With ID: prints the session's events, one JSON object a line, as `sessionlog events ID --json` does: members in the order
+type, seq, time, data, sourceEventSeqs, surfaceOp, ignorable; `data` byte for byte; runs of deltas expanded.
+Without ID: the same for every session, in the order of the directories' names, each behind a line {"session":ID}.
+
+Every checksum of what counts is checked, and the chain of files. Standard error names what is wrong, one finding a line:
+
+    damaged CLASS FILE offset N: what            the events before it have been printed
+    unsupported foreign-version FILE offset N: what
+    torn FILE offset N: what                     the end of an append that never completed: not damage
+
+Exit status: 0 everything read (torn ends included); 1 damaged, unsupported or no such session; 2 wrong usage.
+
+Needs Python 3.11 and the package `zstandard`.
+"""
+
+import hashlib
+import json
+import os
+import re
+import stat
+import struct
+import sys
+import zlib
+
+import zstandard
+
+SAFE = 2**53 - 1
+BODY_LIMIT = 512 << 20
+FOOTER_LIMIT = 256 << 20
+JOURNAL_MAGIC, SEGMENT_MAGIC = b"slogJRNL", b"slogSEAL"
+HEADER, RECORD, TRAILER = 96, 16, 32
+ZSTD, FIRST, LAST = 1, 2, 4
+TEXT, REASONING, TOOL, NAMED = 0, 1, 2, 0x10
+
+
+class Problem(Exception):
+    """Damage, or something written by a newer version."""
+
+    def __init__(self, verdict, path, offset, what):
+        super().__init__(what)
+        self.verdict, self.path, self.offset = verdict, path, offset
+
+    def __str__(self):
+        word = "unsupported" if self.verdict == "foreign-version" else "damaged"
+        return f"{word} {self.verdict} {self.path} offset {self.offset}: {self.args[0]}"
+
+
+class Nonsense(Exception):
+    """Bytes with a right checksum that say nothing."""
+
+
+def crc(*pieces):
+    value = 0
+    for piece in pieces:
+        value = zlib.crc32(piece, value)
+    return value
+
+
+def unzigzag(number):
+    return (number >> 1) ^ -(number & 1)
+
+
+def varint(number):
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def need(condition, what):
+    if not condition:
+        raise Nonsense(what)
+
+
+class Cursor:
+    """Reads from the front of a byte string."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def rest(self):
+        return len(self.data) - self.at
+
+    def byte(self):
+        return self.take(1)[0]
+
+    def take(self, count):
+        need(count <= self.rest(), "cut short")
+        piece = self.data[self.at : self.at + count]
+        self.at += count
+        return piece
+
+    def varint(self):
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                need(byte or not shift, "an integer in a longer spelling than it needs")
+                need(value < 1 << 64, "an integer of more than 64 bits")
+                return value
+            shift += 7
+            need(shift < 70, "an integer of more than 64 bits")
+
+    def signed(self):
+        return unzigzag(self.varint())
+
+    def bytes(self):
+        return self.take(self.varint())
+
+    def names(self):
+        return [utf8(self.bytes()) for _ in range(self.bounded())]
+
+    def bounded(self):
+        """A count of things that take a byte each at least."""
+        count = self.varint()
+        need(count <= self.rest(), "a count beyond what follows")
+        return count
+
+    def end(self):
+        need(not self.rest(), "bytes left over")
+
+
+def utf8(data):
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Nonsense("a text that is not UTF-8") from None
+
+
+def unpack(data, length, limit, prefix=b""):
+    """One zstd frame of exactly `length` bytes."""
+    need(length <= limit, "longer than anything written")
+    try:
+        size = zstandard.frame_content_size(data)
+        need(size in (-1, length), "a frame of another length")
+        prefix = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
+        reader = zstandard.ZstdDecompressor(dict_data=prefix, max_window_size=2**27).decompressobj()
+        out = reader.decompress(data)
+    except zstandard.ZstdError as error:
+        raise Nonsense(f"not a zstd frame: {error}") from None
+    need(reader.eof and not reader.unused_data and len(out) == length, "not one frame of the length stated")
+    return out
+
+
+# Events: (seq, time, line)
+
+
+def event_line(seq, time, kind, data, sources=None, surface=None, ignorable=False):
+    need(abs(time) <= SAFE and seq <= SAFE, "a time or seq that is not a safe integer")
+    need(0 < len(kind.encode()) <= 256, "a type of wrong length")
+    utf8(data)
+    head = f'{{"type":{json.dumps(kind, ensure_ascii=False)},"seq":{seq},"time":{time},"data":'.encode()
+    tail = ""
+    if sources is not None:
+        need(all(end < seq for _, end in sources), "a source that is not earlier")
+        need(sum(end - start + 1 for start, end in sources) <= seq, "more sources than events before")
+        tail += ',"sourceEventSeqs":[' + ",".join(str(n) for start, end in sources for n in range(start, end + 1)) + "]"
+    if surface == "append":
+        tail += ',"surfaceOp":"append"'
+    elif surface:
+        need(max(surface) < seq, "a replacement of what is not earlier")
+        tail += f',"surfaceOp":{{"op":"replace","start":{surface[0]},"end":{surface[1]}}}'
+    if ignorable:
+        tail += ',"ignorable":true'
+    return seq, time, head + data + tail.encode() + b"}"
+
+
+def delta_lines(seq, times, texts, kind, numbers, call=b"", name=None):
+    turn, step, index = numbers
+    chunk = {TEXT: b"text-delta", REASONING: b"reasoning-delta", TOOL: b"tool-call-delta"}[kind]
+    head = b'{"turn":%d,"step":%d,"chunk":{"type":"%s","index":%d' % (turn, step, chunk, index)
+    if kind == TOOL:
+        head += b',"id":"%s"' % call
+        if name is not None:
+            head += b',"name":"%s"' % name
+        head += b',"argumentsDelta":"'
+    else:
+        head += b',"text":"'
+    for place, (time, text) in enumerate(zip(times, texts, strict=True)):
+        yield event_line(seq + place, time, "assistant/chunk", head + text + b'"}}')
+
+
+# Section 3: items
+
+
+def read_items(body, seq):
+    """The events of a body, and where the first item's time stands in it."""
+    cursor, base, events, first_time = Cursor(body), 0, [], None
+
+    def read_time():
+        nonlocal first_time
+        start = cursor.at
+        time = base + cursor.signed()
+        first_time = first_time or (start, cursor.at, time)
+        return time
+
+    need(body, "a body without items")
+    while cursor.rest():
+        tag = cursor.byte()
+        if tag & 0x0F == 1:
+            need(tag & 0x60 != 0x60, "a surface append and replace at once")
+            need(not tag & 0x80 or tag & 0x60, "sources without a surface")
+            kind = utf8(cursor.bytes())
+            base = read_time()
+            surface, sources = "append" if tag & 0x20 else None, None
+            if tag & 0x40:
+                surface = (cursor.varint(), cursor.varint())
+            if tag & 0x80:
+                sources = []
+                for _ in range(cursor.bounded()):
+                    start = cursor.varint()
+                    sources.append((start, start + cursor.varint()))
+            events.append(event_line(seq + len(events), base, kind, cursor.bytes(), sources, surface, bool(tag & 0x10)))
+        elif tag == 2:
+            kind = cursor.byte()
+            named, kind = kind & NAMED, kind & ~NAMED
+            need(kind in (TEXT, REASONING, TOOL) and (not named or kind == TOOL), "a run of unknown kind")
+            numbers = (cursor.varint(), cursor.varint(), cursor.varint())
+            call = cursor.bytes() if kind == TOOL else b""
+            name = cursor.bytes() if named else None
+            count = cursor.varint()
+            time = read_time()
+            marks, bodies = Cursor(cursor.bytes()), Cursor(cursor.bytes())
+            need(0 < count <= marks.rest(), "a run of wrong length")
+            times, texts = [], []
+            for place in range(count):
+                step = marks.signed()
+                need(place or not step, "a first delta with a time step")
+                time += step
+                times.append(time)
+                texts.append(bodies.take(marks.varint()))
+            marks.end()
+            bodies.end()
+            base = time
+            events.extend(delta_lines(seq + len(events), times, texts, kind, numbers, call, name))
+        else:
+            raise Nonsense("an item of unknown tag")
+    return events, first_time
+
+
+# Section 2: journals
+
+
+class FileHeader:
+    """The header that journals and segments share."""
+
+    def __init__(self, data, magic, path, identity):
+        def bad(verdict, what, offset=0):
+            raise Problem(verdict, path, offset, what)
+
+        if len(data) < HEADER:
+            bad("bad-header", "shorter than a header")
+        if not any(data[:HEADER]):
+            bad("nul-hole", "a header of zeros")
+        version, algorithm, zero, length = struct.unpack_from("<HBBI", data, 8)
+        if data[:8] != magic or not HEADER <= length <= 4096 or len(data) < length:
+            bad("bad-header", "not a header")
+        if crc(data[: length - 4]) != struct.unpack_from("<I", data, length - 4)[0]:
+            bad("bad-header", "the header's checksum is wrong")
+        if version != 1 or algorithm != 1 or zero or length != HEADER or any(data[80:92]):
+            bad("foreign-version", f"format {version}, checksum {algorithm}")
+        self.salt = data[16:24]
+        self.first_seq, self.epoch, before, salt_before, end_before = struct.unpack_from("<QQQ8sQ", data, 40)
+        self.before = (before, salt_before, end_before) if any(salt_before) else None
+        if not any(self.salt) or not self.epoch or (self.before is None and (before or end_before)):
+            bad("bad-header", "a header that makes no sense")
+        if data[24:40] != identity:
+            bad("identity-mismatch", "a file of another session", 24)
+        if self.first_seq != int(os.path.basename(path)[:20]):
+            bad("identity-mismatch", "the name is not the first seq", 40)
+
+
+class Journal:
+    def __init__(self, directory, name, identity):
+        self.path = os.path.join(directory, name)
+        self.named_seq = int(name[:20])
+        self.data = read_file(self.path)
+        self.identity = identity
+
+    def cut_at_birth(self):
+        return len(self.data) < HEADER and (not any(self.data) or self.data[:8] == JOURNAL_MAGIC[: len(self.data)])
+
+    def header(self):
+        return FileHeader(self.data[:4096], JOURNAL_MAGIC, self.path, self.identity)
+
+
+class NoRecord(Exception):
+    """Bytes that are no record."""
+
+
+def record_at(data, salt, offset, end):
+    """The kind, flags, reserved field and payload of the record at an offset."""
+    if offset + RECORD > end:
+        raise NoRecord
+    length, kind, flags, zero, head_crc, body_crc = struct.unpack_from("<IBBHII", data, offset)
+    where = salt + struct.pack("<Q", offset)
+    start = offset + RECORD
+    if not kind or crc(where, data[offset : offset + 8]) != head_crc or start + length > end:
+        raise NoRecord
+    payload = data[start : start + length]
+    if crc(where, payload) != body_crc:
+        raise NoRecord
+    return kind, flags, zero, payload
+
+
+def append_starts_behind(data, salt, offset):
+    """Whether a later position holds the header of a record that starts an append."""
+    for place in range(offset + 1, len(data) - RECORD + 1):
+        if data[place + 5] & FIRST and data[place + 4]:
+            where = salt + struct.pack("<Q", place)
+            if crc(where, data[place : place + 8]) == struct.unpack_from("<I", data, place + 8)[0]:
+                return True
+    return False
+
+
+def read_journal(journal, seq, end, stop_seq, report):
+    """The events of a journal up to `end` or `stop_seq`; without either it is the newest. Returns the seq reached."""
+    data, path, salt = journal.data, journal.path, journal.header().salt
+    newest = end is None and stop_seq is None
+    if end is not None and len(data) < end:
+        raise Problem("gap", path, len(data), f"shorter than {end} bytes, which the next journal builds on")
+    end = len(data) if end is None else end
+    offset, complete, append_seq, append_crc, last_time = HEADER, True, seq, 0, 0
+    while offset < end and seq != stop_seq:
+        try:
+            kind, flags, zero, payload = record_at(data, salt, offset, end)
+        except NoRecord:
+            if newest and not append_starts_behind(data, salt, offset):
+                report(f"torn {path} offset {offset}: {len(data) - offset} bytes of an append that did not complete")
+                return seq
+            zeros = not any(data[offset : offset + RECORD])
+            raise Problem("nul-hole" if zeros else "checksum", path, offset, "no record") from None
+        if kind not in (1, 2) or flags & ~7 or zero:
+            raise Problem("foreign-version", path, offset, f"a record of kind {kind} with flags {flags}")
+        if bool(flags & FIRST) != complete:
+            raise Problem("checksum", path, offset, "a record that does not fit the append before it")
+        complete = bool(flags & LAST)
+        try:
+            cursor = Cursor(payload)
+            first = cursor.varint()
+            if kind == 2:
+                cursor.end()
+                if newest:
+                    raise Problem("gap", path, offset, f"the journal that goes on at seq {first} is missing")
+                offset += RECORD + len(payload)
+                continue
+            if first != seq:
+                raise Problem("gap" if first > seq else "overlap", path, offset, f"seq {first} where {seq} belongs")
+            count = cursor.varint()
+            whole = None
+            if flags & LAST and not flags & FIRST:
+                whole = (cursor.varint(), struct.unpack("<I", cursor.take(4))[0])
+            if flags & ZSTD:
+                length = cursor.varint()
+                body = unpack(cursor.take(cursor.rest()), length, BODY_LIMIT)
+            else:
+                body = cursor.take(cursor.rest())
+            events, (start, stop, time) = read_items(body, seq)
+            need(count and len(events) == count, "another number of events than stated")
+            # The checksum of the whole append is that of its bodies as one: times go on from one to the next.
+            if flags & FIRST:
+                append_seq, append_crc, last_time = seq, 0, 0
+            step = time - last_time
+            again = varint((step << 1) ^ (step >> 63))
+            append_crc = zlib.crc32(body[stop:], zlib.crc32(again, zlib.crc32(body[:start], append_crc)))
+            last_time = events[-1][1]
+            need(whole in (None, (append_seq, append_crc)), "the checksum of the append is wrong")
+        except Nonsense as error:
+            raise Problem("checksum", path, offset, str(error)) from None
+        yield from events
+        seq += count
+        offset += RECORD + len(payload)
+    return seq
+
+
+# Section 9: sealed segments
+
+
+class Segment:
+    def __init__(self, directory, name, identity):
+        self.path = os.path.join(directory, name)
+        self.file = open_file(self.path)
+        self.size = os.fstat(self.file.fileno()).st_size
+        head = self.at(0, min(self.size, 4096))
+        if len(head) < HEADER:
+            raise Problem("gap", self.path, len(head), "cut within its header")
+        self.header = FileHeader(head, SEGMENT_MAGIC, self.path, identity)
+        self.first_seq, self.last_journal = self.header.first_seq, self.header.before
+        if not self.last_journal or self.last_journal[0] < self.first_seq:
+            raise Problem("bad-header", self.path, 56, "the last journal sealed makes no sense")
+        place = max(self.size - TRAILER, 0)
+        try:
+            self.read_footer(self.at(place, TRAILER))
+        except (Nonsense, struct.error, ValueError, KeyError, TypeError) as error:
+            raise Problem("checksum", self.path, place, f"trailer or footer: {error}") from None
+
+    def at(self, offset, count):
+        self.file.seek(offset)
+        return self.file.read(count)
+
+    def check(self, offset, *pieces):
+        return crc(self.header.salt, struct.pack("<Q", offset), *pieces)
+
+    def read_footer(self, trailer):
+        footer, stored, unpacked, footer_crc, trailer_crc, magic = struct.unpack("<QIIII8s", trailer)
+        need(magic == SEGMENT_MAGIC and trailer_crc == self.check(footer, trailer[:20]), "the trailer's checksum is wrong")
+        need(footer >= HEADER and footer + stored + TRAILER == self.size, "the footer is not where it belongs")
+        data = self.at(footer, stored)
+        need(self.check(footer, data) == footer_crc, "the footer's checksum is wrong")
+        self.footer = json.loads(unpack(data, unpacked, FOOTER_LIMIT))
+        self.next_seq, self.continued = self.footer["next_seq"], self.footer["continued"]
+        need(self.footer["first_seq"] == self.first_seq < self.next_seq <= SAFE + 1, "other seqs than the header's")
+        need(sum(self.footer["counts"].values()) == self.next_seq - self.first_seq, "the counts do not add up")
+        seq, offset = self.first_seq, HEADER
+        for block in self.footer["blocks"]:
+            need((block["first_seq"], block["offset"]) == (seq, offset), "the blocks do not tile the file")
+            need(block["next_seq"] > seq, "a block without events")
+            seq = block["next_seq"]
+            for part in ("conversation", "marks", "text"):
+                need(block[part]["stored"] >= 0, "a part of negative length")
+                offset += block[part]["stored"]
+        need((seq, offset) == (self.next_seq, footer), "the blocks do not tile the file")
+
+    def events(self):
+        counts, last_time = {}, 0
+        for block in self.footer["blocks"]:
+            offset, parts = block["offset"], []
+            for name in ("conversation", "marks", "text"):
+                part = block[name]
+                try:
+                    data = self.at(offset, part["stored"])
+                    need(self.check(offset, data) == part["crc"], f"the checksum of the part {name} is wrong")
+                    need(bool(part["stored"]) == bool(part["unpacked"]), "a part of no bytes")
+                    prefix = parts[0] if name == "text" else b""
+                    parts.append(unpack(data, part["unpacked"], BODY_LIMIT, prefix) if data else b"")
+                except Nonsense as error:
+                    raise Problem("checksum", self.path, offset, str(error)) from None
+                offset += part["stored"]
+            try:
+                events = self.block(block["first_seq"], block["next_seq"], *parts)
+            except Nonsense as error:
+                raise Problem("checksum", self.path, block["offset"], str(error)) from None
+            for _, _, line in events:
+                kind = json.loads(line[8 : line.index(b'","seq":') + 1])
+                counts[kind] = counts.get(kind, 0) + 1
+            last_time = events[-1][1]
+            yield from events
+        if counts != self.footer["counts"] or last_time != self.footer["last_time"]:
+            raise Problem("checksum", self.path, self.size - TRAILER, "the footer does not follow from the blocks")
+
+    def block(self, first_seq, next_seq, conversation, marks, text):
+        pieces = self.conversation(first_seq, conversation) + self.runs(first_seq, marks, text)
+        pieces.sort(key=lambda events: events[0][0])
+        events = [event for piece in pieces for event in piece]
+        need([seq for seq, _, _ in events] == list(range(first_seq, next_seq)), "seqs missing, twice or too many")
+        return events
+
+    @staticmethod
+    def conversation(seq, data):
+        if not data:
+            return []
+        cursor = Cursor(data)
+        count, names = cursor.varint(), cursor.names()
+        seqs, times, types, flags, surfaces, lengths = columns = [Cursor(cursor.bytes()) for _ in range(6)]
+        need(count <= flags.rest(), "a count beyond what follows")
+        time, events = 0, []
+        for _ in range(count):
+            seq += seqs.varint()
+            time += times.signed()
+            flag, kind = flags.byte(), types.varint()
+            need(kind < len(names), "a type without a name")
+            need(not flag & ~15 and flag & 6 != 6 and (not flag & 8 or flag & 6), "a flag that makes no sense")
+            surface, sources = "append" if flag & 2 else None, None
+            if flag & 4:
+                surface = (seq - surfaces.signed(), seq - surfaces.signed())
+                need(min(surface) >= 0, "a replacement before the log")
+            if flag & 8:
+                sources = []
+                for _ in range(surfaces.bounded()):
+                    start = seq - surfaces.signed()
+                    need(start >= 0, "a source before the log")
+                    sources.append((start, start + surfaces.varint()))
+            payload = cursor.take(lengths.varint())
+            events.append([event_line(seq, time, names[kind], payload, sources, surface, bool(flag & 1))])
+            seq += 1
+        for column in (cursor, *columns):
+            column.end()
+        return events
+
+    @staticmethod
+    def runs(seq, data, text):
+        texts = Cursor(text)
+        if not data:
+            texts.end()
+            return []
+        cursor = Cursor(data)
+        count, names = cursor.varint(), cursor.names()
+        seqs, kinds, numbers, calls, counts, starts, steps, lengths = columns = [Cursor(cursor.bytes()) for _ in range(8)]
+        need(count <= kinds.rest(), "a count beyond what follows")
+        cursor.end()
+
+        def name():
+            place = calls.varint()
+            need(place < len(names), "a name that is not in the list")
+            return names[place].encode()
+
+        time, runs = 0, []
+        for _ in range(count):
+            seq += seqs.varint()
+            kind = kinds.byte()
+            named, kind = kind & NAMED, kind & ~NAMED
+            need(kind in (TEXT, REASONING, TOOL) and (not named or kind == TOOL), "a run of unknown kind")
+            place = (numbers.varint(), numbers.varint(), numbers.varint())
+            call = name() if kind == TOOL else b""
+            tool = name() if named else None
+            deltas = counts.varint()
+            need(0 < deltas <= lengths.rest(), "a run of wrong length")
+            time += starts.signed()
+            moments = [time]
+            for _ in range(deltas - 1):
+                time += steps.signed()
+                moments.append(time)
+            pieces = [texts.take(lengths.varint()) for _ in range(deltas)]
+            runs.append(list(delta_lines(seq, moments, pieces, kind, place, call, tool)))
+            seq += deltas
+        for column in (texts, *columns):
+            column.end()
+        return runs
+
+
+# Sections 1 and 4: directories, the chain of files
+
+
+def open_file(path):
+    """A regular file, and no symbolic link."""
+    try:
+        found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Problem("wrong-file-type", path, 0, error.strerror) from None
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise Problem("wrong-file-type", path, 0, "not a regular file")
+    return os.fdopen(found, "rb")
+
+
+def read_file(path):
+    with open_file(path) as file:
+        return file.read()
+
+
+def key_of(identity):
+    """The directory's name for an id, given as its UTF-8."""
+    reserved = re.fullmatch(rb"con|prn|aux|nul|(com|lpt)[0-9]", identity)
+    pieces = [
+        chr(byte) if re.match(rb"[a-z0-9_-]", bytes([byte])) and not (reserved and not place) else f"%{byte:02x}"
+        for place, byte in enumerate(identity)
+    ]
+    if sum(map(len, pieces)) <= 150:
+        return "".join(pieces)
+    while sum(map(len, pieces)) > 116:
+        pieces.pop()
+    return "".join(pieces) + "%%" + hashlib.sha256(identity).hexdigest()[:32]
+
+
+def read_session_header(directory):
+    """The session's id, as UTF-8."""
+    path = os.path.join(directory, "header")
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
+        raise Problem("bad-header", path, 0, "missing") from None
+    if data and not any(data):
+        raise Problem("nul-hole", path, 0, "zeros")
+    if len(data) < 20 or data[:8] != b"slogHEAD":
+        raise Problem("bad-header", path, 0, "not a session's header")
+    version, length, check = struct.unpack_from("<III", data, 8)
+    if version != 1:
+        raise Problem("foreign-version", path, 8, f"frame version {version}")
+    text = data[20:]
+    if len(text) != length or crc(data[:16], text) != check:
+        raise Problem("bad-header", path, 0, "the checksum is wrong")
+    try:
+        header = json.loads(text)
+        if header.get("version", 0) > 1:
+            raise Problem("foreign-version", path, 20, f"session format {header['version']}")
+        identity = header["id"].encode()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Problem("bad-header", path, 20, "the JSON text makes no sense") from None
+    if key_of(identity) != os.path.basename(directory):
+        raise Problem("identity-mismatch", path, 20, "the id belongs to another directory")
+    return identity
+
+
+def read_log(directory, identity, names, report):
+    """The events of a session's files."""
+    identity = hashlib.sha256(identity).digest()[:16]
+    segments, seq, sealed = [], 0, None
+    for name in (name for name in names if name.endswith(".seg")):
+        segment = Segment(directory, name, identity)
+        if segments and segment.next_seq <= segments[-1].next_seq:
+            continue
+        if segment.first_seq != seq:
+            raise Problem(
+                "gap" if segment.first_seq > seq else "overlap", segment.path, 40, f"starts where {seq} belongs"
+            )
+        segments.append(segment)
+        seq, sealed = segment.next_seq, segment.last_journal
+
+    journals = []
+    for name in (name for name in names if name.endswith(".log")):
+        first = int(name[:20])
+        if sealed and first < seq:
+            path = os.path.join(directory, name)
+            if first > sealed[0]:
+                raise Problem("overlap", path, 0, "starts within the sealed part and was not sealed")
+            if first == sealed[0] and Journal(directory, name, identity).header().salt != sealed[1]:
+                raise Problem("identity-mismatch", path, 16, "not the journal that was sealed")
+        else:
+            journals.append(Journal(directory, name, identity))
+
+    if segments and segments[-1].continued and not journals:
+        raise Problem("gap", segments[-1].path, segments[-1].size, "more files followed and are missing")
+    if not segments and not journals:
+        raise Problem("gap", directory, 0, "no journal")
+    for segment in segments:
+        yield from segment.events()
+
+    before = sealed
+    for place, journal in enumerate(journals):
+        newest = place + 1 == len(journals)
+        if newest and journal.cut_at_birth():
+            if journal.named_seq != seq:
+                raise Problem("gap", journal.path, 0, f"starts where {seq} belongs")
+            report(f"torn {journal.path} offset 0: {len(journal.data)} bytes of a header")
+            return
+        header = journal.header()
+        if before is None and (header.first_seq or header.before):
+            raise Problem("gap", journal.path, 40, "the journals before it are missing")
+        if before is not None and header.before != before:
+            later = sealed == before and header.before and header.before[0] > before[0]
+            raise Problem("gap" if later else "identity-mismatch", journal.path, 56, "does not continue what is before it")
+        if header.first_seq != seq:
+            raise Problem("gap" if header.first_seq > seq else "overlap", journal.path, 40, f"{seq} belongs here")
+        end = stop_seq = None
+        if not newest:
+            following = journals[place + 1]
+            if place + 2 == len(journals) and following.cut_at_birth():
+                stop_seq = following.named_seq
+            else:
+                next_before = following.header().before
+                if next_before is None or next_before[:2] != (header.first_seq, header.salt):
+                    late = next_before and next_before[0] > header.first_seq
+                    raise Problem("gap" if late else "identity-mismatch", following.path, 56, "does not continue the one before")
+                end, before = next_before[2], next_before
+        seq = yield from read_journal(journal, seq, end, stop_seq, report)
+
+
+def log_files(directory):
+    return sorted(name for name in os.listdir(directory) if re.fullmatch(r"[0-9]{20}\.(log|seg)", name))
+
+
+def state(directory):
+    """What changes when a writer is at work."""
+    names = log_files(directory)
+    found = os.lstat(os.path.join(directory, names[-1])) if names else None
+    return names, found and (found.st_ino, found.st_size)
+
+
+def print_session(directory, expected, out, report):
+    """Prints a session; damage counts only if nothing changed while it was read."""
+    printed = announced = 0
+    for _ in range(20):
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            raise Problem("wrong-file-type", directory, 0, "not a directory")
+        looked = state(directory)
+        try:
+            identity = read_session_header(directory)
+            if expected is None and not announced:
+                out.write(json.dumps({"session": identity.decode()}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+                announced = 1
+            for seq, _, line in read_log(directory, identity, looked[0], report):
+                if seq >= printed:
+                    out.write(line + b"\n")
+                    printed = seq + 1
+            return
+        except (Problem, FileNotFoundError) as problem:
+            last = problem
+            if state(directory) == looked:
+                break
+    raise last
+
+
+def check_store(root):
+    path = os.path.join(root, "STORE")
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
+        return
+    if len(data) < 36 or data[:8] != b"slogSTOR" or crc(data[:-4]) != struct.unpack("<I", data[-4:])[0]:
+        raise Problem("bad-header", path, 0, "not a store's identity")
+    version = struct.unpack_from("<I", data, 8)[0]
+    if version != 1 or len(data) != 36:
+        raise Problem("foreign-version", path, 8, f"layout version {version}")
+
+
+def main(arguments):
+    if len(arguments) not in (1, 2):
+        print(__doc__, file=sys.stderr)
+        return 2
+    root = os.path.realpath(arguments[0])
+    status, out = 0, sys.stdout.buffer
+
+    def report(line):
+        out.flush()
+        print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+
+    sessions = os.path.join(root, "sessions")
+    try:
+        check_store(root)
+        if len(arguments) == 2:
+            identity = os.fsencode(arguments[1])
+            names = [key_of(identity)]
+        else:
+            identity = None
+            names = sorted(name for name in os.listdir(sessions) if not name.startswith(".tmp-"))
+    except (Problem, OSError) as problem:
+        report(str(problem))
+        return 1
+    for name in names:
+        try:
+            print_session(os.path.join(sessions, name), identity, out, report)
+        except (Problem, OSError) as problem:
+            report(str(problem))
+            status = 1
+    out.flush()
+    return status
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
