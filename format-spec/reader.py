@@ -143,11 +143,16 @@ def unpack(data, length, limit, prefix=b""):
         need(size in (-1, length), "a frame of another length")
         prefix = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
         reader = zstandard.ZstdDecompressor(dict_data=prefix, max_window_size=2**27).decompressobj()
-        out = reader.decompress(data)
+        out, at = bytearray(), 0
+        # In small pieces, so that nothing much longer than `length` is ever made.
+        while at < len(data) and len(out) <= length and not reader.eof:
+            out += reader.decompress(data[at : at + 4096])
+            at += 4096
     except zstandard.ZstdError as error:
         raise Nonsense(f"not a zstd frame: {error}") from None
-    need(reader.eof and not reader.unused_data and len(out) == length, "not one frame of the length stated")
-    return out
+    need(reader.eof and not reader.unused_data and at >= len(data), "not one frame")
+    need(len(out) == length, "a frame of another length")
+    return bytes(out)
 
 
 # Events: (seq, time, line)
@@ -175,6 +180,7 @@ def event_line(seq, time, kind, data, sources=None, surface=None, ignorable=Fals
 
 def delta_lines(seq, times, texts, kind, numbers, call=b"", name=None):
     turn, step, index = numbers
+    need(max(numbers) <= SAFE, "a number that is not a safe integer")
     chunk = {TEXT: b"text-delta", REASONING: b"reasoning-delta", TOOL: b"tool-call-delta"}[kind]
     head = b'{"turn":%d,"step":%d,"chunk":{"type":"%s","index":%d' % (turn, step, chunk, index)
     if kind == TOOL:
@@ -252,10 +258,12 @@ def read_items(body, seq):
 class FileHeader:
     """The header that journals and segments share."""
 
-    def __init__(self, data, magic, path, identity):
+    def __init__(self, data, magic, path):
         def bad(verdict, what, offset=0):
             raise Problem(verdict, path, offset, what)
 
+        if cut_at_birth(data, magic):
+            bad("gap", "cut within its header")
         if len(data) < HEADER:
             bad("bad-header", "shorter than a header")
         if not any(data[:HEADER]):
@@ -265,17 +273,29 @@ class FileHeader:
             bad("bad-header", "not a header")
         if crc(data[: length - 4]) != struct.unpack_from("<I", data, length - 4)[0]:
             bad("bad-header", "the header's checksum is wrong")
-        if version != 1 or algorithm != 1 or zero or length != HEADER or any(data[80:92]):
+        if version != 1 or algorithm != 1:
             bad("foreign-version", f"format {version}, checksum {algorithm}")
         self.salt = data[16:24]
         self.first_seq, self.epoch, before, salt_before, end_before = struct.unpack_from("<QQQ8sQ", data, 40)
         self.before = (before, salt_before, end_before) if any(salt_before) else None
-        if not any(self.salt) or not self.epoch or (self.before is None and (before or end_before)):
+        sense = any(self.salt) and 0 < self.epoch <= SAFE and self.first_seq <= SAFE
+        sense = sense and not zero and length == HEADER and not any(data[80:92])
+        if self.before is None:
+            sense = sense and not before and not end_before
+        elif magic == JOURNAL_MAGIC:
+            sense = sense and before < self.first_seq and end_before > HEADER
+        else:
+            sense = sense and before >= self.first_seq and end_before > HEADER
+        if not sense or (magic == SEGMENT_MAGIC and self.before is None):
             bad("bad-header", "a header that makes no sense")
-        if data[24:40] != identity:
-            bad("identity-mismatch", "a file of another session", 24)
+        self.session = data[24:40]
         if self.first_seq != int(os.path.basename(path)[:20]):
             bad("identity-mismatch", "the name is not the first seq", 40)
+
+
+def cut_at_birth(data, magic):
+    """Whether a file ends within its header, and what there is begins like one."""
+    return len(data) < HEADER and (not any(data) or data[:8] == magic[: len(data)])
 
 
 class Journal:
@@ -286,10 +306,21 @@ class Journal:
         self.identity = identity
 
     def cut_at_birth(self):
-        return len(self.data) < HEADER and (not any(self.data) or self.data[:8] == JOURNAL_MAGIC[: len(self.data)])
+        return cut_at_birth(self.data, JOURNAL_MAGIC)
+
+    def continues(self, before):
+        """The predecessor that the header names, which must be the journal with this header."""
+        named = self.header().before
+        if named is None or named[:2] != (before.first_seq, before.salt):
+            other = named and named[0] != before.first_seq
+            raise Problem("gap" if other else "identity-mismatch", self.path, 56, "does not continue the one before")
+        return named
 
     def header(self):
-        return FileHeader(self.data[:4096], JOURNAL_MAGIC, self.path, self.identity)
+        header = FileHeader(self.data[:4096], JOURNAL_MAGIC, self.path)
+        if header.session != self.identity:
+            raise Problem("identity-mismatch", self.path, 24, "a journal of another session")
+        return header
 
 
 class NoRecord(Exception):
@@ -324,12 +355,12 @@ def append_starts_behind(data, salt, offset):
 def read_journal(journal, seq, end, stop_seq, report):
     """The events of a journal up to `end` or `stop_seq`; without either it is the newest. Returns the seq reached."""
     data, path, salt = journal.data, journal.path, journal.header().salt
-    newest = end is None and stop_seq is None
+    newest = end is None
     if end is not None and len(data) < end:
         raise Problem("gap", path, len(data), f"shorter than {end} bytes, which the next journal builds on")
     end = len(data) if end is None else end
     offset, complete, append_seq, append_crc, last_time = HEADER, True, seq, 0, 0
-    while offset < end and seq != stop_seq:
+    while offset < end and (stop_seq is None or seq < stop_seq):
         try:
             kind, flags, zero, payload = record_at(data, salt, offset, end)
         except NoRecord:
@@ -348,12 +379,10 @@ def read_journal(journal, seq, end, stop_seq, report):
             first = cursor.varint()
             if kind == 2:
                 cursor.end()
-                if newest:
-                    raise Problem("gap", path, offset, f"the journal that goes on at seq {first} is missing")
-                offset += RECORD + len(payload)
-                continue
             if first != seq:
                 raise Problem("gap" if first > seq else "overlap", path, offset, f"seq {first} where {seq} belongs")
+            if kind == 2:
+                raise Problem("gap", path, offset, f"the journal that goes on at seq {first} is missing")
             count = cursor.varint()
             whole = None
             if flags & LAST and not flags & FIRST:
@@ -385,22 +414,27 @@ def read_journal(journal, seq, end, stop_seq, report):
 
 
 class Segment:
-    def __init__(self, directory, name, identity):
+    def __init__(self, directory, name, identity, shared):
         self.path = os.path.join(directory, name)
         self.file = open_file(self.path)
         self.size = os.fstat(self.file.fileno()).st_size
         head = self.at(0, min(self.size, 4096))
-        if len(head) < HEADER:
-            raise Problem("gap", self.path, len(head), "cut within its header")
-        self.header = FileHeader(head, SEGMENT_MAGIC, self.path, identity)
+        self.header = FileHeader(head, SEGMENT_MAGIC, self.path)
         self.first_seq, self.last_journal = self.header.first_seq, self.header.before
-        if not self.last_journal or self.last_journal[0] < self.first_seq:
-            raise Problem("bad-header", self.path, 56, "the last journal sealed makes no sense")
+        until = shared.get((self.first_seq, self.header.salt, self.header.session))
+        if self.header.session != identity and until is None:
+            raise Problem("identity-mismatch", self.path, 24, "a segment of another session")
         place = max(self.size - TRAILER, 0)
         try:
             self.read_footer(self.at(place, TRAILER))
         except (Nonsense, struct.error, ValueError, KeyError, TypeError) as error:
             raise Problem("checksum", self.path, place, f"trailer or footer: {error}") from None
+        self.partial = bool(until)
+        if until:
+            if until > self.next_seq:
+                raise Problem("checksum", self.path, place, "the list of shared segments counts events that are not there")
+            self.next_seq, self.continued = until, True
+            self.last_journal = (self.first_seq, self.header.salt, self.size)
 
     def at(self, offset, count):
         self.file.seek(offset)
@@ -417,7 +451,8 @@ class Segment:
         need(self.check(footer, data) == footer_crc, "the footer's checksum is wrong")
         self.footer = json.loads(unpack(data, unpacked, FOOTER_LIMIT))
         self.next_seq, self.continued = self.footer["next_seq"], self.footer["continued"]
-        need(self.footer["first_seq"] == self.first_seq < self.next_seq <= SAFE + 1, "other seqs than the header's")
+        need(self.footer["first_seq"] == self.first_seq < self.next_seq <= SAFE, "other seqs than the header's")
+        need(self.last_journal[0] < self.next_seq, "the last journal sealed starts behind the segment")
         need(sum(self.footer["counts"].values()) == self.next_seq - self.first_seq, "the counts do not add up")
         seq, offset = self.first_seq, HEADER
         for block in self.footer["blocks"]:
@@ -430,8 +465,11 @@ class Segment:
         need((seq, offset) == (self.next_seq, footer), "the blocks do not tile the file")
 
     def events(self):
+        """The events, and then whether the footer follows from them."""
         counts, last_time = {}, 0
         for block in self.footer["blocks"]:
+            if block["first_seq"] >= self.next_seq:
+                break
             offset, parts = block["offset"], []
             for name in ("conversation", "marks", "text"):
                 part = block[name]
@@ -452,7 +490,9 @@ class Segment:
                 kind = json.loads(line[8 : line.index(b'","seq":') + 1])
                 counts[kind] = counts.get(kind, 0) + 1
             last_time = events[-1][1]
-            yield from events
+            yield from (event for event in events if event[0] < self.next_seq)
+        if self.partial:
+            return
         if counts != self.footer["counts"] or last_time != self.footer["last_time"]:
             raise Problem("checksum", self.path, self.size - TRAILER, "the footer does not follow from the blocks")
 
@@ -579,16 +619,14 @@ def read_session_header(directory):
         data = read_file(path)
     except FileNotFoundError:
         raise Problem("bad-header", path, 0, "missing") from None
-    if data and not any(data):
-        raise Problem("nul-hole", path, 0, "zeros")
     if len(data) < 20 or data[:8] != b"slogHEAD":
         raise Problem("bad-header", path, 0, "not a session's header")
     version, length, check = struct.unpack_from("<III", data, 8)
-    if version != 1:
-        raise Problem("foreign-version", path, 8, f"frame version {version}")
     text = data[20:]
     if len(text) != length or crc(data[:16], text) != check:
         raise Problem("bad-header", path, 0, "the checksum is wrong")
+    if version != 1:
+        raise Problem("foreign-version", path, 8, f"frame version {version}")
     try:
         header = json.loads(text)
         if header.get("version", 0) > 1:
@@ -601,12 +639,35 @@ def read_session_header(directory):
     return identity
 
 
+def read_shared(directory):
+    """The segments of other sessions that belong to a fork: from which seq on their events do not count, 0 if all do."""
+    path = os.path.join(directory, "shared")
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
+        return {}
+    if len(data) < 20 or data[:8] != b"slogSHAR" or crc(data[:-4]) != struct.unpack("<I", data[-4:])[0]:
+        raise Problem("bad-header", path, 0, "not a list of shared segments")
+    version, count = struct.unpack_from("<II", data, 8)
+    if version != 1:
+        raise Problem("foreign-version", path, 8, f"list version {version}")
+    if count > 10_000 or len(data) != 20 + 40 * count:
+        raise Problem("bad-header", path, 12, "another number of entries than stated")
+    entries = {}
+    for first_seq, salt, session, until in struct.iter_unpack("<Q8s16sQ", data[16:-4]):
+        if until and until <= first_seq:
+            raise Problem("bad-header", path, 16, "an entry of which no event counts")
+        entries.setdefault((first_seq, salt, session), until)
+    return entries
+
+
 def read_log(directory, identity, names, report):
     """The events of a session's files."""
     identity = hashlib.sha256(identity).digest()[:16]
+    shared = read_shared(directory) if any(name.endswith(".seg") for name in names) else {}
     segments, seq, sealed = [], 0, None
     for name in (name for name in names if name.endswith(".seg")):
-        segment = Segment(directory, name, identity)
+        segment = Segment(directory, name, identity, shared)
         if segments and segment.next_seq <= segments[-1].next_seq:
             continue
         if segment.first_seq != seq:
@@ -623,7 +684,7 @@ def read_log(directory, identity, names, report):
             path = os.path.join(directory, name)
             if first > sealed[0]:
                 raise Problem("overlap", path, 0, "starts within the sealed part and was not sealed")
-            if first == sealed[0] and Journal(directory, name, identity).header().salt != sealed[1]:
+            if first == sealed[0] and (salt := sealed_salt(directory, name, identity)) and salt != sealed[1]:
                 raise Problem("identity-mismatch", path, 16, "not the journal that was sealed")
         else:
             journals.append(Journal(directory, name, identity))
@@ -657,12 +718,22 @@ def read_log(directory, identity, names, report):
             if place + 2 == len(journals) and following.cut_at_birth():
                 stop_seq = following.named_seq
             else:
-                next_before = following.header().before
-                if next_before is None or next_before[:2] != (header.first_seq, header.salt):
-                    late = next_before and next_before[0] > header.first_seq
-                    raise Problem("gap" if late else "identity-mismatch", following.path, 56, "does not continue the one before")
-                end, before = next_before[2], next_before
+                try:
+                    before = following.continues(header)
+                except Problem:
+                    # The log is intact up to where the next journal should go on.
+                    yield from read_journal(journal, seq, None, following.named_seq, lambda _: None)
+                    raise
+                end = before[2]
         seq = yield from read_journal(journal, seq, end, stop_seq, report)
+
+
+def sealed_salt(directory, name, identity):
+    """The salt of a journal that counts no more, if it can be read."""
+    try:
+        return Journal(directory, name, identity).header().salt
+    except (Problem, FileNotFoundError):
+        return None
 
 
 def log_files(directory):
