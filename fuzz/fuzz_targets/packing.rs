@@ -7,7 +7,11 @@ use sessionlog::event::{Batch, Event, NewEvent, RawEnvelope, Sources, SurfaceOp}
 
 fuzz_target!(|input: &[u8]| {
     if let Some(batch) = Batch::decode(input, 7) {
-        assert_eq!(Batch::decode(&batch.encode(), 7).as_ref(), Some(&batch), "what was decoded is written again without loss");
+        assert_eq!(
+            Batch::decode(&batch.encode(), 7).as_ref(),
+            Some(&batch),
+            "what was decoded is written again without loss"
+        );
         let events: Vec<Event> = batch.events().collect();
         assert_eq!(events.len() as u64, batch.next_seq() - batch.first_seq());
         round_trip(events);
