@@ -158,10 +158,35 @@ def unpack(data, length, limit, prefix=b""):
 # Events: (seq, time, line)
 
 
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+ESCAPE = rb'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})'
+STRING_BODY = re.compile(rb'(?:[^"\\\x00-\x1f]|' + ESCAPE + rb")*")
+
+
+def refuse(word):
+    raise ValueError(word)
+
+
+def check_json(data):
+    """A payload is compact JSON. Numbers stay texts: their size is no matter here."""
+    try:
+        json.loads(utf8(data), parse_int=str, parse_float=str, parse_constant=refuse)
+    except RecursionError:
+        pass  # Too deep for this check alone.
+    except ValueError as error:
+        raise Nonsense(f"a payload that is not JSON: {error}") from None
+    need(not re.search(rb"\s", data) or not re.search(rb"\s", STRING.sub(b"", data)), "a payload that is not compact")
+
+
+def check_body(text):
+    """A text between quotes, escapes included, without lone surrogates."""
+    utf8(text)
+    need(STRING_BODY.fullmatch(text), "a text that is no JSON string")
+
+
 def event_line(seq, time, kind, data, sources=None, surface=None, ignorable=False):
     need(abs(time) <= SAFE and seq <= SAFE, "a time or seq that is not a safe integer")
     need(0 < len(kind.encode()) <= 256, "a type of wrong length")
-    utf8(data)
     head = f'{{"type":{json.dumps(kind, ensure_ascii=False)},"seq":{seq},"time":{time},"data":'.encode()
     tail = ""
     if sources is not None:
@@ -190,7 +215,10 @@ def delta_lines(seq, times, texts, kind, numbers, call=b"", name=None):
         head += b',"argumentsDelta":"'
     else:
         head += b',"text":"'
+    for text in (call, name or b""):
+        check_body(text)
     for place, (time, text) in enumerate(zip(times, texts, strict=True)):
+        check_body(text)
         yield event_line(seq + place, time, "assistant/chunk", head + text + b'"}}')
 
 
@@ -224,7 +252,9 @@ def read_items(body, seq):
                 for _ in range(cursor.bounded()):
                     start = cursor.varint()
                     sources.append((start, start + cursor.varint()))
-            events.append(event_line(seq + len(events), base, kind, cursor.bytes(), sources, surface, bool(tag & 0x10)))
+            data = cursor.bytes()
+            check_json(data)
+            events.append(event_line(seq + len(events), base, kind, data, sources, surface, bool(tag & 0x10)))
         elif tag == 2:
             kind = cursor.byte()
             named, kind = kind & NAMED, kind & ~NAMED
@@ -285,12 +315,14 @@ class FileHeader:
         elif magic == JOURNAL_MAGIC:
             sense = sense and before < self.first_seq and end_before > HEADER
         else:
-            sense = sense and before >= self.first_seq and end_before > HEADER
-        if not sense or (magic == SEGMENT_MAGIC and self.before is None):
+            sense = sense and end_before > HEADER
+        if not sense:
             bad("bad-header", "a header that makes no sense")
         self.session = data[24:40]
+
+    def check_name(self, path):
         if self.first_seq != int(os.path.basename(path)[:20]):
-            bad("identity-mismatch", "the name is not the first seq", 40)
+            raise Problem("identity-mismatch", path, 40, "the name is not the first seq")
 
 
 def cut_at_birth(data, magic):
@@ -320,25 +352,32 @@ class Journal:
         header = FileHeader(self.data[:4096], JOURNAL_MAGIC, self.path)
         if header.session != self.identity:
             raise Problem("identity-mismatch", self.path, 24, "a journal of another session")
+        header.check_name(self.path)
         return header
 
 
 class NoRecord(Exception):
-    """Bytes that are no record."""
+    """Bytes that are no record; `cut`: because they end too early."""
+
+    def __init__(self, cut):
+        super().__init__()
+        self.cut = cut
 
 
 def record_at(data, salt, offset, end):
     """The kind, flags, reserved field and payload of the record at an offset."""
     if offset + RECORD > end:
-        raise NoRecord
+        raise NoRecord(cut=True)
     length, kind, flags, zero, head_crc, body_crc = struct.unpack_from("<IBBHII", data, offset)
     where = salt + struct.pack("<Q", offset)
     start = offset + RECORD
-    if not kind or crc(where, data[offset : offset + 8]) != head_crc or start + length > end:
-        raise NoRecord
+    if not kind or crc(where, data[offset : offset + 8]) != head_crc:
+        raise NoRecord(cut=False)
+    if start + length > end:
+        raise NoRecord(cut=True)
     payload = data[start : start + length]
     if crc(where, payload) != body_crc:
-        raise NoRecord
+        raise NoRecord(cut=False)
     return kind, flags, zero, payload
 
 
@@ -356,14 +395,16 @@ def read_journal(journal, seq, end, stop_seq, report):
     """The events of a journal up to `end` or `stop_seq`; without either it is the newest. Returns the seq reached."""
     data, path, salt = journal.data, journal.path, journal.header().salt
     newest = end is None
-    if end is not None and len(data) < end:
-        raise Problem("gap", path, len(data), f"shorter than {end} bytes, which the next journal builds on")
-    end = len(data) if end is None else end
+    short = not newest and len(data) < end
+    end = len(data) if newest or short else end
+    cut_short = Problem("gap", path, len(data), "shorter than what the next journal builds on")
     offset, complete, append_seq, append_crc, last_time = HEADER, True, seq, 0, 0
     while offset < end and (stop_seq is None or seq < stop_seq):
         try:
             kind, flags, zero, payload = record_at(data, salt, offset, end)
-        except NoRecord:
+        except NoRecord as fault:
+            if short and fault.cut:
+                raise cut_short from None
             if newest and not append_starts_behind(data, salt, offset):
                 report(f"torn {path} offset {offset}: {len(data) - offset} bytes of an append that did not complete")
                 return seq
@@ -379,21 +420,23 @@ def read_journal(journal, seq, end, stop_seq, report):
             first = cursor.varint()
             if kind == 2:
                 cursor.end()
+            else:
+                count, whole, length = cursor.varint(), None, None
+                need(count and first + count <= SAFE, "a number of events that makes no sense")
+                if flags & LAST and not flags & FIRST:
+                    whole = (cursor.varint(), struct.unpack("<I", cursor.take(4))[0])
+                    need(whole[0] < first, "an append that starts behind its last record")
+                if flags & ZSTD:
+                    length = cursor.varint()
             if first != seq:
                 raise Problem("gap" if first > seq else "overlap", path, offset, f"seq {first} where {seq} belongs")
             if kind == 2:
                 raise Problem("gap", path, offset, f"the journal that goes on at seq {first} is missing")
-            count = cursor.varint()
-            whole = None
-            if flags & LAST and not flags & FIRST:
-                whole = (cursor.varint(), struct.unpack("<I", cursor.take(4))[0])
+            body = cursor.take(cursor.rest())
             if flags & ZSTD:
-                length = cursor.varint()
-                body = unpack(cursor.take(cursor.rest()), length, BODY_LIMIT)
-            else:
-                body = cursor.take(cursor.rest())
+                body = unpack(body, length, BODY_LIMIT)
             events, (start, stop, time) = read_items(body, seq)
-            need(count and len(events) == count, "another number of events than stated")
+            need(len(events) == count, "another number of events than stated")
             # The checksum of the whole append is that of its bodies as one: times go on from one to the next.
             if flags & FIRST:
                 append_seq, append_crc, last_time = seq, 0, 0
@@ -407,6 +450,8 @@ def read_journal(journal, seq, end, stop_seq, report):
         yield from events
         seq += count
         offset += RECORD + len(payload)
+    if short:
+        raise cut_short
     return seq
 
 
@@ -424,6 +469,9 @@ class Segment:
         until = shared.get((self.first_seq, self.header.salt, self.header.session))
         if self.header.session != identity and until is None:
             raise Problem("identity-mismatch", self.path, 24, "a segment of another session")
+        self.header.check_name(self.path)
+        if self.last_journal is None or self.last_journal[0] < self.first_seq:
+            raise Problem("bad-header", self.path, 56, "the last journal sealed makes no sense")
         place = max(self.size - TRAILER, 0)
         try:
             self.read_footer(self.at(place, TRAILER))
@@ -529,6 +577,7 @@ class Segment:
                     need(start >= 0, "a source before the log")
                     sources.append((start, start + surfaces.varint()))
             payload = cursor.take(lengths.varint())
+            check_json(payload)
             events.append([event_line(seq, time, names[kind], payload, sources, surface, bool(flag & 1))])
             seq += 1
         for column in (cursor, *columns):
@@ -619,7 +668,7 @@ def read_session_header(directory):
         data = read_file(path)
     except FileNotFoundError:
         raise Problem("bad-header", path, 0, "missing") from None
-    if len(data) < 20 or data[:8] != b"slogHEAD":
+    if not 20 <= len(data) <= 20 + (1 << 20) or data[:8] != b"slogHEAD":
         raise Problem("bad-header", path, 0, "not a session's header")
     version, length, check = struct.unpack_from("<III", data, 8)
     text = data[20:]
@@ -629,6 +678,8 @@ def read_session_header(directory):
         raise Problem("foreign-version", path, 8, f"frame version {version}")
     try:
         header = json.loads(text)
+        if header.get("type", "session") != "session":
+            raise ValueError
         if header.get("version", 0) > 1:
             raise Problem("foreign-version", path, 20, f"session format {header['version']}")
         identity = header["id"].encode()
@@ -674,6 +725,7 @@ def read_log(directory, identity, names, report):
             raise Problem(
                 "gap" if segment.first_seq > seq else "overlap", segment.path, 40, f"starts where {seq} belongs"
             )
+        yield from segment.events()
         segments.append(segment)
         seq, sealed = segment.next_seq, segment.last_journal
 
@@ -693,8 +745,6 @@ def read_log(directory, identity, names, report):
         raise Problem("gap", segments[-1].path, segments[-1].size, "more files followed and are missing")
     if not segments and not journals:
         raise Problem("gap", directory, 0, "no journal")
-    for segment in segments:
-        yield from segment.events()
 
     before = sealed
     for place, journal in enumerate(journals):
