@@ -170,18 +170,15 @@ impl Catalog {
         let sound = summary.as_ref().ok().filter(|summary| summary.torn.is_none() && summary.invalid.is_none());
         // An entry is kept only if nothing moved while the log was read.
         let kept = sound.zip(before).filter(|(_, before)| stamps(directory).as_ref() == Some(before));
-        let known = match kept {
-            Some((summary, stamps)) => self.entries.insert(name.to_owned(), Entry::of(summary, stamps)).is_none(),
-            None => self.entries.remove(name).is_none(),
-        };
-        self.changed |= kept_changes(known, sound.is_some());
+        match kept {
+            Some((summary, stamps)) => {
+                self.entries.insert(name.to_owned(), Entry::of(summary, stamps));
+                self.changed = true;
+            }
+            None => self.changed |= self.entries.remove(name).is_some(),
+        }
         summary
     }
-}
-
-/// Whether looking at a session again has changed the catalogue: always, unless there was and is no entry.
-fn kept_changes(was_absent: bool, is_sound: bool) -> bool {
-    is_sound || !was_absent
 }
 
 impl Entry {
