@@ -1,5 +1,5 @@
-//! Packing round trip: whatever bytes decode as a batch encode and decode to the same batch, and whatever lines are events pack,
-//! encode, decode and unpack to the same lines.
+//! Packing round trip: whatever bytes decode as a batch encode back to themselves, and whatever lines are events pack, encode,
+//! decode and unpack to the same lines.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,11 +7,7 @@ use sessionlog::event::{Batch, Event, NewEvent, RawEnvelope, Sources, SurfaceOp}
 
 fuzz_target!(|input: &[u8]| {
     if let Some(batch) = Batch::decode(input, 7) {
-        assert_eq!(
-            Batch::decode(&batch.encode(), 7).as_ref(),
-            Some(&batch),
-            "what was decoded is written again without loss"
-        );
+        assert_eq!(batch.encode(), input, "a batch has one spelling");
         let events: Vec<Event> = batch.events().collect();
         assert_eq!(events.len() as u64, batch.next_seq() - batch.first_seq());
         round_trip(events);
