@@ -15,7 +15,7 @@ use super::reader::Reader;
 use super::recovery;
 use super::scan::{Journal, Opening};
 use super::sealed::file::SealedWriter;
-use super::sealed::footer::MAGIC;
+use super::sealed::footer::FORMAT;
 use super::sealed::segment::Segment;
 use super::tree;
 use crate::backend::{BackendError, ErrorKind, ReadLimit};
@@ -269,7 +269,7 @@ fn write_segment(
     let temporary = directory.file(&format!("{TEMPORARY}{:016x}", random.number().map_err(failed)?));
     let mut write = || -> Result<(), BackendError> {
         let file = directory.files.open(&temporary, Access::CreateNew).map_err(failed)?;
-        write_all_at(&*file, &header.encode_as(MAGIC), 0).map_err(failed)?;
+        write_all_at(&*file, &header.encode_as(FORMAT), 0).map_err(failed)?;
         let mut writer = SealedWriter::new(&*file, header.salt, stretch.from, level);
         each_item(directory, stretch.from, stretch.upto, go_on, |item| {
             fold = fold.take().and_then(|mut fold| fold.apply_item(&item).ok().map(|()| fold));
