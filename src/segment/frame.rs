@@ -20,9 +20,9 @@ pub(crate) fn unpack(packed: &[u8], length: usize, prefix: &[u8]) -> Option<Vec<
     }
     let mut content = Vec::new();
     content.try_reserve_exact(length).ok()?;
-    let mut context = DCtx::try_create()?;
-    context.ref_prefix(prefix).ok()?;
-    context.decompress(&mut content, packed).ok()?;
+    let mut decoder = DCtx::try_create()?;
+    decoder.ref_prefix(prefix).ok()?;
+    decoder.decompress(&mut content, packed).ok()?;
     (content.len() == length).then_some(content)
 }
 
