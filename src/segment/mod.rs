@@ -76,5 +76,4 @@ pub use engine::{Engine, EngineOptions};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
 pub use seal::{SealOptions, Sealed};
-pub use sealer::SealingFailure;
 pub use verify::{CheckStatus, SessionCheck};
