@@ -1,11 +1,10 @@
 //! `import`: recorded logs come in, each whole or not at all.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use sessionlog::backend::{AppendError, BackendError, ErrorKind, Expected, ReadLimit};
 use sessionlog::event::{Batch, Event, Item, SessionHeader, SessionId};
@@ -15,7 +14,7 @@ use sessionlog::segment::Engine;
 use super::args::Import;
 use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, status_of};
 use super::output::{self, Output, complain, one_line};
-use super::store;
+use super::{progress, store};
 
 /// How much payload goes into one append, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -237,7 +236,7 @@ impl Input {
     fn start(&mut self, options: &ImportOptions) -> Result<Reading<Progress<'_>>, Refusal> {
         let rewound = self.file.seek(SeekFrom::Start(0));
         rewound.map_err(|error| Refusal::File(format!("cannot be read from its start: {error}")))?;
-        let bar = progress_bar(self.bytes);
+        let bar = progress::bytes(self.bytes);
         Ok(Reading::open(Progress { file: &self.file, bar }, options.clone())?)
     }
 }
@@ -259,22 +258,6 @@ impl Read for Progress<'_> {
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-    }
-}
-
-/// A bar on standard error with rate and time left; nothing where no person looks or the input is small.
-fn progress_bar(bytes: u64) -> ProgressBar {
-    const WORTH_SHOWING: u64 = 16 << 20;
-    if !io::stderr().is_terminal() || bytes < WORTH_SHOWING {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(bytes);
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-    bar.enable_steady_tick(Duration::from_millis(100));
-    let template = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
     }
 }
 
