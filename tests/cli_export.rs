@@ -103,12 +103,11 @@ fn markdown_has_a_heading_a_turn_and_fences_that_nothing_closes() {
     for line in text.lines() {
         match &fence {
             Some(open) if line == open => fence = None,
-            Some(_) => {}
             None if line.starts_with("```") => fence = Some(line.trim_end_matches(char::is_alphabetic).to_owned()),
             None if line.starts_with('#') => {
-                assert!(["# A", "## Turn 1", "## Todo", "### ["].iter().any(|start| line.starts_with(start)), "{line}")
+                assert!(["# A", "## Turn 1", "## Todo", "### ["].iter().any(|start| line.starts_with(start)), "{line}");
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
     assert!(fence.is_none());

@@ -35,7 +35,7 @@ pub enum Verb {
     /// Takes DeepSeek Harness logs (.jsonl and .jsonl.zstd, packed or not, formats 0 and 1, with or without seq and time) and this
     /// tool's own JSONL. A file comes in whole or not at all. An id that is there already is refused, unless the stored log is
     /// identical (unchanged) or the file goes on where it ends (extended).
-    Import(Import),
+    Import(super::import::Import),
     /// Write a session to standard output or a file, for other programs or for people
     ///
     /// Nothing of a damaged session is written.
@@ -66,16 +66,6 @@ pub enum Verb {
     ///
     /// Without ids all sessions; those that are open for writing are passed over then.
     Seal(Seal),
-}
-
-#[derive(Debug, Args)]
-pub struct Import {
-    /// Files to read; - is standard input
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-    /// Store the session under this id instead of its own; for one file
-    #[arg(long, value_name = "ID")]
-    pub id: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod events;
 mod export;
 mod failure;
 mod import;
+mod inputs;
 mod ls;
 mod markdown;
 mod messages;

@@ -19,6 +19,7 @@
 //! # Ok::<(), sessionlog::interop::ImportError>(())
 //! ```
 
+mod calls;
 mod compare;
 mod error;
 mod export;
