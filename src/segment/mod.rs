@@ -65,6 +65,7 @@ mod scan;
 mod seal;
 mod sealed;
 mod sealer;
+mod select;
 mod store_file;
 mod tree;
 mod verify;
@@ -72,8 +73,9 @@ mod writer;
 
 pub use backend::SegmentBackend;
 pub use catalog::{Summarised, Summary};
-pub use engine::{Engine, EngineOptions};
+pub use engine::{Engine, EngineOptions, StateError};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
 pub use seal::{SealOptions, Sealed};
+pub use select::Selection;
 pub use verify::{CheckStatus, SessionCheck};

@@ -4,6 +4,7 @@ mod creation;
 mod listing;
 mod making;
 mod options;
+mod state;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -35,6 +36,7 @@ use crate::backend::{
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
 pub use options::EngineOptions;
+pub use state::StateError;
 
 /// Name of the directory of all sessions.
 const SESSIONS: &str = "sessions";

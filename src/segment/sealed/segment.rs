@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::block::Wanted;
 use super::file::{SealedFault, read_block, read_conversation, read_footer};
 use super::footer::{BlockEntry, Footer, MAGIC};
 use super::shared;
@@ -181,16 +182,20 @@ impl Segment {
         Ok(items)
     }
 
-    /// The events of a block that are no packed deltas, in log order.
+    /// The wanted events of a block that are no packed deltas, in log order.
     ///
     /// # Errors
     /// As [`Segment::block`].
-    pub(crate) fn conversation(&self, directory: &SessionDirectory, index: usize) -> Result<Vec<Event>, BackendError> {
+    pub(crate) fn conversation(
+        &self,
+        directory: &SessionDirectory,
+        index: usize,
+        wanted: Wanted<'_>,
+    ) -> Result<Vec<Event>, BackendError> {
         let Some(block) = self.footer.blocks.get(index) else { return Ok(Vec::new()) };
-        let mut events = read_conversation(&*self.file, block, self.header.salt)
-            .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))?;
-        events.retain(|event| event.seq() < self.next_seq());
-        Ok(events)
+        let here = |seq: u64, event_type: &str, data: &str| seq < self.next_seq() && wanted(seq, event_type, data);
+        read_conversation(&*self.file, block, self.header.salt, &here)
+            .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))
     }
 }
 

@@ -1,0 +1,117 @@
+//! Reading a part of a log: some events of it, without unpacking what lies between them.
+
+use super::reader::Reader;
+use crate::backend::{BackendError, Page, ReadLimit};
+use crate::event::chunk::ASSISTANT_CHUNK;
+use crate::event::{Event, Item};
+
+/// Whether events of a type are wanted.
+type WantsType<'a> = &'a (dyn Fn(&str) -> bool + Sync);
+/// Whether an event of this type and with this payload is wanted.
+type WantsEvent<'a> = &'a (dyn Fn(&str, &str) -> bool + Sync);
+
+/// Which events [`Reader::next_page_of`] hands out.
+#[derive(Clone, Copy)]
+pub struct Selection<'a> {
+    types: WantsType<'a>,
+    events: WantsEvent<'a>,
+    deltas: bool,
+}
+
+impl<'a> Selection<'a> {
+    /// Events of the types that `wanted` accepts.
+    pub fn types(wanted: &'a (dyn Fn(&str) -> bool + Sync)) -> Self {
+        Self { types: wanted, events: &|_, _| true, deltas: wanted(ASSISTANT_CHUNK) }
+    }
+
+    /// Everything but streamed deltas, as far as they are stored packed: what a log says when nobody watches it being written.
+    pub fn conversation() -> Self {
+        Self { types: &|_| true, events: &|_, _| true, deltas: false }
+    }
+
+    /// Of the events chosen so far, streamed deltas that are stored packed left aside, those that `wanted` accepts by their type
+    /// and payload text. It is asked before an event is made, so that turning one down costs next to nothing.
+    pub fn which(self, wanted: &'a (dyn Fn(&str, &str) -> bool + Sync)) -> Self {
+        Self { events: wanted, deltas: false, ..self }
+    }
+
+    fn accepts(&self, event_type: &str, data: &str) -> bool {
+        (self.types)(event_type) && (self.events)(event_type, data)
+    }
+
+    /// Whether an item of a page that holds everything is chosen, as a whole.
+    fn accepts_item(&self, item: &Item) -> bool {
+        match item {
+            Item::Run(_) => self.deltas,
+            Item::Event(event) => self.accepts(event.event_type(), &event.data()),
+        }
+    }
+}
+
+impl Reader {
+    /// As [`Reader::next_page`], of the events that `selection` names; what lies between them is passed over. The page is empty
+    /// only at the log's present end, and [`Reader::position`] tells how far it goes.
+    ///
+    /// Cost: without streamed deltas, of what is sealed the conversation alone, and nothing of segments that hold no event of
+    /// the types asked for.
+    ///
+    /// # Errors
+    /// As [`Reader::next_page`]. Damage in what is passed over is not noticed.
+    pub fn next_page_of(&mut self, limit: ReadLimit, selection: &Selection<'_>) -> Result<Page, BackendError> {
+        let mut page = Page::default();
+        let (mut events, mut bytes) = (0_u64, 0_usize);
+        loop {
+            let position = self.position();
+            let step = match self.sealed_events(selection) {
+                Some((items, end)) => {
+                    self.seek(end);
+                    Ok((items, true))
+                }
+                None => self.next_page(limit).map(|mut whole| {
+                    whole.items.retain(|item| selection.accepts_item(item));
+                    (whole.items, whole.next.is_some() || self.position() > position)
+                }),
+            };
+            match step {
+                Ok((items, more)) => {
+                    for item in items {
+                        events = events.saturating_add(item.next_seq() - item.first_seq());
+                        bytes = bytes.saturating_add(item.weight());
+                        page.items.push(item);
+                    }
+                    if !more {
+                        return Ok(page);
+                    }
+                    if !page.items.is_empty() && (events >= limit.events || bytes >= limit.bytes) {
+                        page.next = Some(self.position());
+                        return Ok(page);
+                    }
+                }
+                // What is good is handed out first; the next call meets the damage again.
+                Err(_) if !page.items.is_empty() => {
+                    page.next = Some(self.position());
+                    return Ok(page);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The chosen events of the sealed block at the position, and where to go on: behind the block, or behind a segment without
+    /// any. `None` where only whole pages can tell: in journals, for streamed deltas, and where something is wrong.
+    fn sealed_events(&mut self, selection: &Selection<'_>) -> Option<(Vec<Item>, u64)> {
+        let from = self.position();
+        let directory = self.session().clone();
+        let segment = self.segment().ok().flatten()?;
+        if !segment.footer.counts.keys().any(|name| (selection.types)(name)) {
+            return Some((Vec::new(), segment.next_seq()));
+        }
+        if selection.deltas {
+            return None;
+        }
+        let (index, block) = segment.block_of(from)?;
+        let chosen = |seq: u64, event_type: &str, data: &str| seq >= from && selection.accepts(event_type, data);
+        let events: Vec<Event> = segment.conversation(&directory, index, &chosen).ok()?;
+        Some((events.into_iter().map(Item::Event).collect(), block.next_seq))
+    }
+}
