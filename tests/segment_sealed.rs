@@ -277,7 +277,7 @@ fn r4_missing_foreign_and_misplaced_segments_are_classified() {
         ("a cut header", &[DamageClass::Gap], 1, Some(first[..50].to_vec())),
     ];
     let mut newer = first[..96].to_vec();
-    newer[8] = 2;
+    newer[8] = 3;
     newer.truncate(92);
     newer.extend_from_slice(&crc32fast::hash(&newer).to_le_bytes());
     cases.push(("a later version", &[DamageClass::ForeignVersion], 0, Some(newer)));

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::block::Wanted;
 use super::file::{SealedFault, read_block, read_conversation, read_footer};
-use super::footer::{BlockEntry, Footer, MAGIC};
+use super::footer::{BlockEntry, FORMAT, Footer};
 use super::shared;
-use crate::backend::{BackendError, DamageClass};
+use crate::backend::{BackendError, DamageClass, ErrorKind};
 use crate::event::{Event, Item};
 use crate::segment::directory::{SessionDirectory, identity};
 use crate::segment::files::{Access, File, Identity, Stat, read_full_at};
@@ -77,11 +77,20 @@ fn open_header_at(
     let filled = read_full_at(&*file, &mut bytes, 0).map_err(failed)?;
     bytes.truncate(filled);
     let damage = |class, detail: &str| Err(directory.damage(class, path, Some(0), intact_before, detail));
-    let header = match JournalHeader::decode_as(&bytes, MAGIC) {
+    let header = match JournalHeader::decode_as(&bytes, FORMAT) {
         Ok(header) => header,
         Err(HeaderFault::Cut) => return damage(DamageClass::Gap, "the file was cut within its header"),
         Err(HeaderFault::Nul) => return damage(DamageClass::NulHole, "zeros stand where the segment's header was"),
         Err(HeaderFault::Bad) => return damage(DamageClass::BadHeader, "this is not a sound segment header"),
+        Err(HeaderFault::Foreign(version)) if version < FORMAT.version => {
+            let detail = format!(
+                "segment format {version} is older than what this build reads: export the session with the build that wrote \
+                 it and import it again. The log is left as it is"
+            );
+            let mut earlier = directory.damage(DamageClass::ForeignVersion, path, Some(8), intact_before, detail);
+            earlier.kind = ErrorKind::Unsupported;
+            return Err(earlier);
+        }
         Err(HeaderFault::Foreign(version)) => {
             let what = format!("segment format {version}");
             return Err(directory.unsupported(path, Some(8), intact_before, &what));
