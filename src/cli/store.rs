@@ -9,7 +9,7 @@ use sessionlog::segment::SegmentBackend;
 
 use super::args::Common;
 use super::failure::Failure;
-use super::output::one_line;
+use super::output::{complain, one_line};
 
 /// Most candidates that an ambiguous id lists.
 const MOST_CANDIDATES: usize = 20;
@@ -153,4 +153,16 @@ pub async fn for_each_event(
             None => return Ok(at),
         }
     }
+}
+
+/// Says that a session ends in a torn record, which the verb `left out`; a live writer's unfinished one is its own business.
+pub async fn note_torn(backend: &SegmentBackend, id: &SessionId, left_out: &str) -> Result<(), Failure> {
+    let opened = backend.open(id).await?;
+    if let Some(torn) = opened.torn.filter(|_| !opened.live) {
+        complain(&format!(
+            "sessionlog: session {id}: {left_out} an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
+            torn.bytes
+        ));
+    }
+    Ok(())
 }
