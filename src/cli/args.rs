@@ -61,6 +61,10 @@ pub enum Verb {
     /// Hits come session by session, each line that holds one once. Where a step was cut short, what the model had streamed until
     /// then is searched too. Damaged sessions are searched up to the damage and make the exit status 1; finding nothing does not.
     Grep(super::grep::Grep),
+    /// Write a session as one page for a browser, which needs no network
+    ///
+    /// Of a damaged session the page shows what comes before the damage and says so; the exit status is 1 then.
+    View(super::view_page::ViewPage),
     /// Count events, turns, tool calls, tokens, time and bytes of a session or of the whole store
     Stats(super::stats::Stats),
     /// Check sessions in full: checksums, seqs, payloads, surface

@@ -11,7 +11,7 @@ use sessionlog::segment::SegmentBackend;
 
 use super::args::{Export, Format};
 use super::failure::Failure;
-use super::output::{Output, complain};
+use super::output::Output;
 use super::store;
 
 pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output) -> Result<(), Failure> {
@@ -21,10 +21,17 @@ pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output)
         Some(path) if path.as_os_str() != "-" => path,
         _ => return write(backend, &id, out).await,
     };
+    let mut file = begin_file(path)?;
+    write(backend, &id, &mut file).await?;
+    finish_file(file, path)
+}
+
+/// Begins a file that appears at `path` when it is finished, or not at all.
+pub fn begin_file(path: &Path) -> Result<Replacement, Failure> {
     let failed = |error: io::Error| cannot_write(path, &error);
     // What is half done goes when the person gives up, from the very first moment on.
     let interruptions = interruptions().map_err(failed)?;
-    let mut file = Replacement::begin(path).map_err(failed)?;
+    let file = Replacement::begin(path).map_err(failed)?;
     for interruption in interruptions {
         let temporary = file.temporary.clone();
         tokio::spawn(async move {
@@ -33,8 +40,12 @@ pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output)
             std::process::exit(status);
         });
     }
-    write(backend, &id, &mut file).await?;
-    file.finish().map_err(failed)
+    Ok(file)
+}
+
+/// Gives a file its name.
+pub fn finish_file(file: Replacement, path: &Path) -> Result<(), Failure> {
+    file.finish().map_err(|error| cannot_write(path, &error))
 }
 
 /// The signals that end a program, watched from now on; each gives the exit status that shells expect after it.
@@ -69,12 +80,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
 async fn write(backend: &SegmentBackend, id: &SessionId, out: &mut impl Write) -> Result<(), Failure> {
     // The whole log is checked first: nothing of a damaged one is written.
     let opened = backend.open(id).await?;
-    if let Some(torn) = opened.torn.filter(|_| !opened.live) {
-        complain(&format!(
-            "sessionlog: session {id}: left out an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
-            torn.bytes
-        ));
-    }
+    store::note_torn(&opened, id);
     let mut writer = JsonlWriter::new(out, &opened.header)?;
     store::for_each_event(backend, id, 0, |event| {
         writer.event(&event)?;
@@ -86,7 +92,7 @@ async fn write(backend: &SegmentBackend, id: &SessionId, out: &mut impl Write) -
 }
 
 /// A file that appears under its name whole or not at all. For the owner's eyes only, as transcripts hold secrets.
-struct Replacement {
+pub struct Replacement {
     inner: BufWriter<File>,
     temporary: PathBuf,
     target: PathBuf,

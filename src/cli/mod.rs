@@ -10,6 +10,7 @@ mod last;
 mod ls;
 mod messages;
 mod output;
+mod page;
 mod pattern;
 mod repair;
 mod seal;
@@ -23,6 +24,7 @@ mod time;
 mod transcript;
 mod verify;
 mod view;
+mod view_page;
 
 use std::process::ExitCode;
 
@@ -75,6 +77,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
             Verb::Last(arguments) => last::run(&backend, arguments, json, out).await,
             Verb::Grep(arguments) => grep::run(&backend, arguments, json, out).await,
             Verb::Stats(arguments) => stats::run(&backend, arguments, json, out).await,
+            Verb::View(arguments) => view_page::run(&backend, arguments, json, out).await,
             Verb::Verify(arguments) => verify::run(&backend, arguments, json, out).await,
             Verb::Repair(arguments) => repair::run(&backend, arguments, json, out).await,
             Verb::Seal(arguments) => seal::run(&backend, arguments, json, out).await,

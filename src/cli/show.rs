@@ -1,5 +1,6 @@
 //! `show`: the transcript for people.
 
+use sessionlog::backend::Backend;
 use sessionlog::event::JsonText;
 use sessionlog::event::content::TokenUsage;
 use sessionlog::event::control::TodoItem;
@@ -50,7 +51,7 @@ struct Line {
 pub async fn run(backend: &SegmentBackend, arguments: &Show, json: bool, out: &mut Output) -> Result<(), Failure> {
     let id = store::resolve(backend, &arguments.id).await?;
     let view = View::read(backend, &id, None, &arguments.known)?;
-    store::note_torn(backend, &id, "left out").await?;
+    store::note_torn(&backend.open(&id).await?, &id);
     let shown = if arguments.raw { view.raw(backend)? } else { view.shown(backend)? };
     if json {
         return print_json(&view, &shown, out);

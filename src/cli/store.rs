@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sessionlog::backend::{Backend, BackendError, ErrorKind, ReadLimit};
+use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened, ReadLimit};
 use sessionlog::event::limits::MAX_ID_BYTES;
 use sessionlog::event::{Event, SessionHeader, SessionId};
 use sessionlog::segment::SegmentBackend;
@@ -155,14 +155,12 @@ pub async fn for_each_event(
     }
 }
 
-/// Says that a session ends in a torn record, which the verb `left out`; a live writer's unfinished one is its own business.
-pub async fn note_torn(backend: &SegmentBackend, id: &SessionId, left_out: &str) -> Result<(), Failure> {
-    let opened = backend.open(id).await?;
-    if let Some(torn) = opened.torn.filter(|_| !opened.live) {
+/// Says that an incomplete record at a session's end was left out; a live writer's is its own business.
+pub fn note_torn(opened: &Opened, id: &SessionId) {
+    if let Some(torn) = opened.torn.as_ref().filter(|_| !opened.live) {
         complain(&format!(
-            "sessionlog: session {id}: {left_out} an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
+            "sessionlog: session {id}: left out an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
             torn.bytes
         ));
     }
-    Ok(())
 }

@@ -51,8 +51,9 @@ impl Unheld {
 
 /// Streamed text put together again.
 pub struct Streamed {
-    /// Seq of its first delta.
+    /// Seq and time of its first delta.
     pub seq: u64,
+    pub time: i64,
     pub role: Role,
     pub text: String,
 }
@@ -81,7 +82,7 @@ pub fn assemble(
             if !goes_on && open.take().is_some_and(|(_, whole)| !take(whole)) {
                 return Ok(());
             }
-            let fresh = || (index, Streamed { seq: event.seq(), role, text: String::new() });
+            let fresh = || (index, Streamed { seq: event.seq(), time: event.time(), role, text: String::new() });
             open.get_or_insert_with(fresh).1.text.push_str(&delta);
         }
         if page.next.is_none() {
