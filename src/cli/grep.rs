@@ -87,7 +87,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Grep, json: bool, out: &m
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.clamp(1, MOST_THREADS).min(sessions.len());
     let mut printer = Printer { out, json, list: arguments.list, left: arguments.limit.unwrap_or(u64::MAX) };
-    let printed = thread::scope(|scope| {
+    let ended = thread::scope(|scope| {
         let (queue, turns) = sync_channel(threads.max(1) * 2);
         for _ in 0..threads {
             let (queue, jobs, search) = (queue.clone(), &jobs, &search);
@@ -101,7 +101,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Grep, json: bool, out: &m
         // Every session's hits have a channel of their own, and the channels come in the order of the sessions.
         printer.print_all(&turns, arguments.ids.is_empty(), &mut status)
     });
-    printed?;
+    ended?;
     status.map_or(Ok(()), |status| Err(Failure::Status(status)))
 }
 

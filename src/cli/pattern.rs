@@ -18,7 +18,7 @@ pub struct Pattern {
 }
 
 enum Finder {
-    Literal(memmem::Finder<'static>),
+    Literal(Box<memmem::Finder<'static>>),
     Regex(Regex),
 }
 
@@ -27,7 +27,7 @@ impl Finder {
         if ignore_case {
             return Self::regex(&regex::escape(text), true);
         }
-        Ok(Self::Literal(memmem::Finder::new(text.as_bytes()).into_owned()))
+        Ok(Self::Literal(Box::new(memmem::Finder::new(text.as_bytes()).into_owned())))
     }
 
     fn regex(text: &str, ignore_case: bool) -> Result<Self, Failure> {

@@ -186,15 +186,15 @@ impl Gathering {
     /// What follows does not stand right behind what came before.
     fn jump(&mut self) {
         self.settle(None);
-        self.turns.open = None;
+        self.turns = Turns::default();
     }
 
     fn take(&mut self, event: Event, is_shown: impl Fn(u64) -> bool) {
-        let known = self.turns.of(&event);
-        if let Some(turn) = known {
-            self.settle(turn);
+        let place = self.turns.of(&event);
+        if place != Turn::Unknown {
+            self.settle(place.number());
         }
-        let (seq, turn) = (event.seq(), known.flatten());
+        let (seq, turn) = (event.seq(), place.number());
         if event.event_type() == TOOL_CALL {
             let call_id: Option<String> = event.json().member("callId").and_then(|id| id.read().ok());
             let mentioned = call_id.is_some_and(|id| self.mentioned.contains(&id));
@@ -214,7 +214,7 @@ impl Gathering {
         let shown = is_shown(seq);
         self.before = Some((seq, shown));
         if shown {
-            if known.is_none() {
+            if place == Turn::Unknown {
                 self.waiting.push(seq);
             }
             self.events.insert(seq, Shown { event, turn, replaced_by: None });
@@ -242,37 +242,47 @@ pub fn called_in(event: &Event) -> impl Iterator<Item = String> {
     })
 }
 
+/// Where in the turns of a log an event stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Turn {
+    /// Not known: what came before was passed over.
+    #[default]
+    Unknown,
+    Between,
+    In(u64),
+}
+
+impl Turn {
+    /// Its number, if it is in one and that is known.
+    pub fn number(self) -> Option<u64> {
+        match self {
+            Turn::In(number) => Some(number),
+            Turn::Unknown | Turn::Between => None,
+        }
+    }
+}
+
 /// Follows the turns of a log.
 #[derive(Default)]
 pub struct Turns {
-    /// The turn that is open, `Some(None)` between turns; `None` where that is not known.
-    open: Option<Option<u64>>,
+    now: Turn,
 }
 
 impl Turns {
-    /// At the beginning of a log.
-    pub fn new() -> Self {
-        Self { open: Some(None) }
-    }
-
-    /// The turn that an event belongs to, as far as is known.
-    pub fn of(&mut self, event: &Event) -> Option<Option<u64>> {
+    /// The turn that the next event belongs to. What belongs to none stands before a turn's start.
+    pub fn of(&mut self, event: &Event) -> Turn {
         let stated: Option<u64> = event.json().member("turn").and_then(|turn| turn.read().ok());
+        let before = self.now;
+        self.now = match (event.event_type(), stated) {
+            ("turn/end", _) => Turn::Between,
+            (_, Some(number)) => Turn::In(number),
+            ("turn/start", None) => Turn::Unknown,
+            (_, None) => before,
+        };
         match event.event_type() {
-            "turn/start" => {
-                self.open = Some(stated);
-                // What came before it did not belong to a turn.
-                return Some(None);
-            }
-            "turn/end" => {
-                let ended = self.open.replace(None).flatten();
-                return Some(stated.or(ended));
-            }
-            _ => {}
+            "turn/start" => Turn::Between,
+            "turn/end" => stated.map_or(before, Turn::In),
+            _ => self.now,
         }
-        if stated.is_some() {
-            self.open = Some(stated);
-        }
-        self.open
     }
 }

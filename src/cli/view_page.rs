@@ -132,7 +132,7 @@ fn transcript<W: Write>(
     let surface: HashSet<u64> = fold.surface().nodes().iter().copied().collect();
     let types = |name: &str| envelope::is_surface_type(name) || name == TOOL_CALL || streamed::delimits(name);
     let mut reader = engine.reader(id)?;
-    let (mut turns, mut unheld) = (Turns::new(), Unheld::default());
+    let (mut turns, mut unheld) = (Turns::default(), Unheld::default());
     let mut mentioned: HashSet<String> = HashSet::new();
     let mut failed = None;
     loop {
@@ -146,7 +146,7 @@ fn transcript<W: Write>(
             Err(error) => return Err(error.into()),
         };
         for event in events.items.iter().flat_map(Item::events) {
-            let turn = turns.of(&event).flatten();
+            let turn = turns.of(&event).number();
             if let Some(range) = unheld.take(&event) {
                 cut_short(backend, id, &range, turn, page)?;
             }

@@ -55,8 +55,8 @@ impl JsonText {
     /// accepted, and is refused so that it can never break a line-oriented reader.
     pub(crate) fn from_record(text: &str) -> Option<Self> {
         // Without a way out in the middle, so that many bytes are looked at at once.
-        let has_control = |bytes: &[u8]| bytes.iter().fold(false, |found, byte| found | (*byte < 0x20));
-        let plausible = !text.is_empty() && !text.as_bytes().chunks(256).any(has_control);
+        let lowest = |bytes: &[u8]| bytes.iter().fold(u8::MAX, |lowest, byte| lowest.min(*byte));
+        let plausible = !text.is_empty() && text.as_bytes().chunks(256).all(|bytes| lowest(bytes) >= 0x20);
         plausible.then(|| Self::trusted(text))
     }
 

@@ -122,12 +122,14 @@ impl Loaded {
 /// What is read behind a checkpoint, or from the beginning on.
 struct Tail {
     fold: Fold,
+    /// The checkpoint's state with its surface, as long as everything behind it is held.
+    base: Option<(Fold, Vec<Event>)>,
     held: Held,
 }
 
 enum Held {
     /// Everything.
-    All { base: Option<(Fold, Vec<Event>)>, items: Vec<Item>, weight: usize },
+    All { items: Vec<Item>, weight: usize },
     /// Of what the surface names. May hold more for a while: what replacements take away goes page by page.
     Surface { events: HashMap<u64, Event>, generation: u64 },
 }
@@ -135,13 +137,13 @@ enum Held {
 impl Tail {
     fn behind(base: Option<(Fold, Vec<Event>)>) -> Self {
         let fold = base.as_ref().map_or_else(Fold::new, |(fold, _)| fold.clone());
-        Self { fold, held: Held::All { base, items: Vec::new(), weight: 0 } }
+        Self { fold, base, held: Held::All { items: Vec::new(), weight: 0 } }
     }
 
     fn take(&mut self, item: Item) -> Result<(), InvalidEvent> {
         self.fold.apply_item(&item)?;
         match &mut self.held {
-            Held::All { items, weight, .. } => {
+            Held::All { items, weight } => {
                 *weight = weight.saturating_add(item.weight());
                 items.push(item);
                 if *weight > HELD_BYTES {
@@ -164,8 +166,8 @@ impl Tail {
 
     /// Keeps of what is held the events on the surface alone.
     fn let_go(&mut self) {
-        let Held::All { base, items, .. } = &mut self.held else { return };
-        let older = base.take().map(|(_, events)| events).unwrap_or_default();
+        let Held::All { items, .. } = &mut self.held else { return };
+        let older = self.base.take().map(|(_, events)| events).unwrap_or_default();
         let newer = std::mem::take(items).into_iter().filter_map(surface_event);
         let mut events = older.into_iter().chain(newer).map(|event| (event.seq(), event)).collect();
         let surface = self.fold.surface();
@@ -176,7 +178,7 @@ impl Tail {
     /// The seed, and the state at its end.
     fn finish(self) -> (Prepared, Fold) {
         match self.held {
-            Held::All { base, items, .. } => (Prepared { base, items }, self.fold),
+            Held::All { items, .. } => (Prepared { base: self.base, items }, self.fold),
             Held::Surface { events, .. } => {
                 let base = Some((self.fold.clone(), events.into_values().collect()));
                 (Prepared { base, items: Vec::new() }, self.fold)
