@@ -16,17 +16,18 @@ pub struct Selection<'a> {
     types: WantsType<'a>,
     events: WantsEvent<'a>,
     deltas: bool,
+    end: u64,
 }
 
 impl<'a> Selection<'a> {
     /// Events of the types that `wanted` accepts.
     pub fn types(wanted: &'a (dyn Fn(&str) -> bool + Sync)) -> Self {
-        Self { types: wanted, events: &|_, _| true, deltas: wanted(ASSISTANT_CHUNK) }
+        Self { types: wanted, events: &|_, _| true, deltas: wanted(ASSISTANT_CHUNK), end: u64::MAX }
     }
 
     /// Everything but streamed deltas, as far as they are stored packed: what a log says when nobody watches it being written.
     pub fn conversation() -> Self {
-        Self { types: &|_| true, events: &|_, _| true, deltas: false }
+        Self { types: &|_| true, events: &|_, _| true, deltas: false, end: u64::MAX }
     }
 
     /// Of the events chosen so far, streamed deltas that are stored packed left aside, those that `wanted` accepts by their type
@@ -35,22 +36,28 @@ impl<'a> Selection<'a> {
         Self { events: wanted, deltas: false, ..self }
     }
 
+    /// Of the events chosen so far, those before seq `end`; what lies behind is not looked at.
+    pub fn before(self, end: u64) -> Self {
+        Self { end, ..self }
+    }
+
     fn accepts(&self, event_type: &str, data: &str) -> bool {
         (self.types)(event_type) && (self.events)(event_type, data)
     }
 
-    /// Whether an item of a page that holds everything is chosen, as a whole.
-    fn accepts_item(&self, item: &Item) -> bool {
-        match item {
+    /// What is chosen of an item of a page that holds everything.
+    fn of_item(&self, item: &Item) -> Option<Item> {
+        let chosen = match item {
             Item::Run(_) => self.deltas,
             Item::Event(event) => self.accepts(event.event_type(), &event.data()),
-        }
+        };
+        item.slice(0, self.end).filter(|_| chosen)
     }
 }
 
 impl Reader {
     /// As [`Reader::next_page`], of the events that `selection` names; what lies between them is passed over. The page is empty
-    /// only at the log's present end, and [`Reader::position`] tells how far it goes.
+    /// only at the end, the log's present one or the selection's; [`Reader::position`] tells how far reading came.
     ///
     /// Cost: without streamed deltas, of what is sealed the conversation alone, and nothing of segments that hold no event of
     /// the types asked for.
@@ -60,6 +67,9 @@ impl Reader {
     pub fn next_page_of(&mut self, limit: ReadLimit, selection: &Selection<'_>) -> Result<Page, BackendError> {
         let mut page = Page::default();
         let (mut events, mut bytes) = (0_u64, 0_usize);
+        if self.position() >= selection.end {
+            return Ok(page);
+        }
         loop {
             let position = self.position();
             let step = match self.sealed_events(selection) {
@@ -67,9 +77,9 @@ impl Reader {
                     self.seek(end);
                     Ok((items, true))
                 }
-                None => self.next_page(limit).map(|mut whole| {
-                    whole.items.retain(|item| selection.accepts_item(item));
-                    (whole.items, whole.next.is_some() || self.position() > position)
+                None => self.next_page(limit).map(|whole| {
+                    let chosen = whole.items.iter().filter_map(|item| selection.of_item(item)).collect();
+                    (chosen, whole.next.is_some() || self.position() > position)
                 }),
             };
             match step {
@@ -79,7 +89,7 @@ impl Reader {
                         bytes = bytes.saturating_add(item.weight());
                         page.items.push(item);
                     }
-                    if !more {
+                    if !more || self.position() >= selection.end {
                         return Ok(page);
                     }
                     if !page.items.is_empty() && (events >= limit.events || bytes >= limit.bytes) {
@@ -110,7 +120,9 @@ impl Reader {
             return None;
         }
         let (index, block) = segment.block_of(from)?;
-        let chosen = |seq: u64, event_type: &str, data: &str| seq >= from && selection.accepts(event_type, data);
+        let chosen = |seq: u64, event_type: &str, data: &str| {
+            (from..selection.end).contains(&seq) && selection.accepts(event_type, data)
+        };
         let events: Vec<Event> = segment.conversation(&directory, index, &chosen).ok()?;
         Some((events.into_iter().map(Item::Event).collect(), block.next_seq))
     }

@@ -4,6 +4,7 @@ mod creation;
 mod listing;
 mod making;
 mod options;
+mod sections;
 mod state;
 
 use std::collections::HashMap;
@@ -36,6 +37,7 @@ use crate::backend::{
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
 pub use options::EngineOptions;
+pub use sections::{SectionBytes, Sections};
 pub use state::StateError;
 
 /// Name of the directory of all sessions.

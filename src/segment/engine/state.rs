@@ -57,8 +57,8 @@ impl Engine {
         let mut reader = self.reader(id)?;
         reader.seek(fold.next_seq());
         while fold.next_seq() < end {
-            let page = reader.next_page_of(ReadLimit::default(), &Selection::conversation())?;
-            for item in page.items.iter().filter(|item| item.first_seq() < end) {
+            let page = reader.next_page_of(ReadLimit::default(), &Selection::conversation().before(end))?;
+            for item in &page.items {
                 fold.apply_unread_deltas(item.first_seq());
                 fold.apply_item(item)?;
             }
