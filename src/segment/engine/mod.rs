@@ -4,8 +4,10 @@ mod creation;
 mod listing;
 mod making;
 mod options;
+mod removal;
 mod sections;
 mod state;
+mod trash;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -19,7 +21,7 @@ use super::directory::{SessionDirectory, TEMPORARY};
 use super::fetch;
 use super::files::FileKind;
 use super::key;
-use super::lock::{self, SessionLock};
+use super::lock;
 use super::log;
 use super::random::Random;
 use super::reader::Reader;
@@ -27,7 +29,6 @@ use super::recovery;
 use super::seal::{self, Extent, SealOptions, Sealed};
 use super::sealer::{Job, Sealer};
 use super::store_file::{self, StoreId};
-use super::tree;
 use super::verify::{self, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
@@ -39,6 +40,7 @@ use crate::event::{Batch, Event, SessionHeader, SessionId};
 pub use options::EngineOptions;
 pub use sections::{SectionBytes, Sections};
 pub use state::StateError;
+pub use trash::Trashed;
 
 /// Name of the directory of all sessions.
 const SESSIONS: &str = "sessions";
@@ -317,39 +319,6 @@ impl Engine {
         }
     }
 
-    /// Removes a session: it disappears at once, then its files go.
-    ///
-    /// # Errors
-    /// `NotFound`; `Busy` beside a writer, also this process's own; identity mismatch, because the files are another
-    /// session's; I/O.
-    pub fn delete(&self, id: &SessionId) -> Result<(), BackendError> {
-        let site = &self.0.site;
-        let directory = self.directory(id);
-        directory.check()?;
-        // A session whose header cannot be read may go; one that is another's may not.
-        if let Err(error) = directory.read_header() {
-            let class = error.damage.as_ref().map(|damage| damage.class);
-            if class == Some(crate::backend::DamageClass::IdentityMismatch) {
-                return Err(error);
-            }
-        }
-        self.give_way(id);
-        let lock = SessionLock::take(&directory)?;
-        let failed = |error| directory.io("deleting the session", &directory.path, error);
-        let number = site.random.number().map_err(failed)?;
-        let temporary = site.sessions.join(format!("{TEMPORARY}{number:016x}"));
-        site.files.rename(&directory.path, &temporary).map_err(failed)?;
-        locked(&self.0.writers).remove(id);
-        locked(&self.0.readers).retain(|(owner, _)| owner != id);
-        site.files.sync_directory(&site.sessions).map_err(failed)?;
-        tree::remove(&*site.files, &temporary).map_err(failed)?;
-        drop(lock);
-        if let Some(sealer) = &self.0.sealer {
-            sealer.settle(id);
-        }
-        site.files.sync_directory(&site.sessions).map_err(failed)
-    }
-
     /// The log's end: from memory where this engine is the session's writer, else from a scan.
     ///
     /// # Errors
@@ -457,7 +426,7 @@ impl Engine {
         verify::session(&self.directory(id))
     }
 
-    /// Bytes of all files of a session, but for those that are just being written.
+    /// Bytes of the files in a session's directory, but for those that are just being written.
     ///
     /// # Errors
     /// `NotFound`, I/O.
