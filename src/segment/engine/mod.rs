@@ -304,7 +304,18 @@ impl Engine {
     pub fn delete(&self, id: &SessionId) -> Result<(), BackendError> {
         let site = &self.0.site;
         let directory = self.directory(id);
-        directory.check()?;
+        if let Err(error) = directory.check() {
+            // An earlier attempt may have made it disappear and failed to make that durable: whoever hears that it is not there
+            // must not find it again after a loss of power.
+            let synced =
+                if error.kind == ErrorKind::NotFound { site.files.sync_directory(&site.sessions) } else { Ok(()) };
+            return match synced {
+                Err(failure) if failure.kind() != io::ErrorKind::NotFound => {
+                    Err(directory.io("deleting the session", &directory.path, failure))
+                }
+                _ => Err(error),
+            };
+        }
         // A session whose header cannot be read may go; one that is another's may not.
         if let Err(error) = directory.read_header() {
             let class = error.damage.as_ref().map(|damage| damage.class);
