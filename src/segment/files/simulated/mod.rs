@@ -17,7 +17,7 @@ use image::{Change, DirectoryNode, FileNode, Naming, Odds, settle, write_into};
 pub use fault::{Fault, FaultKind, Operation};
 
 /// Calls that the trace keeps.
-const TRACED_CALLS: usize = 300;
+const TRACED_CALLS: usize = 120;
 
 /// A file system in memory with separate live and durable states, seeded and reproducible.
 ///
