@@ -158,7 +158,7 @@ pub fn durable_child(root: &Path, words: &[&str]) -> Taken {
             live.close().await.expect("a close");
             super::inputs::wait_until_sealed(root);
         }
-        let processor = (memory::processor_time() - processor).as_secs_f64();
+        let processor = memory::processor_time() - processor;
         Taken { seconds, processor, peak: memory::peak(), count: events, ..Taken::default() }
     })
 }

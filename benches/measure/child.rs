@@ -31,6 +31,9 @@ pub struct Taken {
     /// Bytes that the work produced or holds.
     #[serde(default)]
     pub bytes: f64,
+    /// Bytes that it left allocated.
+    #[serde(default)]
+    pub held: f64,
     /// Nanoseconds of single operations, where they matter.
     #[serde(default)]
     pub each: Vec<u64>,
@@ -42,7 +45,7 @@ pub fn taken(work: impl FnOnce() -> (u64, f64)) -> Taken {
     let start = Instant::now();
     let (count, bytes) = work();
     let seconds = start.elapsed().as_secs_f64();
-    let processor = (memory::processor_time() - processor).as_secs_f64();
+    let processor = memory::processor_time() - processor;
     Taken { seconds, processor, peak: memory::peak(), count, bytes, ..Taken::default() }
 }
 

@@ -99,11 +99,6 @@ pub fn below(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Bytes of all files below `root`.
-pub fn size(root: &Path) -> u64 {
-    below(root).iter().map(|path| fs::metadata(path).map_or(0, |stat| stat.len())).sum()
-}
-
 /// Writes everything below `root` to the disk and asks the kernel to forget the contents. Names and inodes stay cached.
 pub fn evict(root: &Path) {
     for path in below(root) {

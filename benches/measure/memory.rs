@@ -4,7 +4,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -71,8 +70,8 @@ pub fn peak() -> f64 {
     kilobytes * 1024.0
 }
 
-/// Processor time of all threads of this process so far.
-pub fn processor_time() -> Duration {
+/// Seconds of processor time of all threads of this process so far.
+pub fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::expect_used, reason = "a measurement ends when its world is not as it should be")]
 #![allow(clippy::cast_precision_loss, reason = "figures are shown with three digits")]
+#![allow(dead_code, reason = "the printed table and the report use a part each")]
 
 pub mod append;
 pub mod child;
@@ -64,7 +65,7 @@ impl Plan {
 }
 
 /// Everything that was measured.
-#[derive(Debug, Default, serde::Serialize)]
+#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Figures {
     /// The rows of the table.
     pub rows: Vec<Row>,
@@ -105,6 +106,6 @@ pub fn run(plan: &Plan) -> Figures {
         scale::measure(plan, &mut figures);
     }
     stage("done");
-    figures.rows.sort_by_key(|row| row.order());
+    figures.rows.sort_by_key(row::Row::order);
     figures
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::child::Taken;
-use super::row::median;
 
 /// The program of the other stores.
 #[derive(Debug)]
@@ -65,12 +64,5 @@ impl Peers {
     /// Stores the recording as streaming would cut it, without waiting for the disk; `bytes` says what it takes.
     pub fn streamed(&self, name: &str, root: &Path, events: u64) -> Taken {
         self.run(name, "store", root, &[&events.to_string(), "window", "unsynced"])
-    }
-
-    /// Median seconds of `work` in new processes.
-    pub fn timed(&self, name: &str, work: &str, root: &Path, words: &[&str], rounds: usize) -> Vec<f64> {
-        let samples: Vec<f64> = (0..rounds).map(|_| self.run(name, work, root, words).seconds).collect();
-        debug_assert!(!median(&samples).is_nan());
-        samples
     }
 }

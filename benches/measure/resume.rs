@@ -12,7 +12,7 @@ use super::inputs::{Inputs, Stored};
 use super::row::{Row, Unit, bytes, median};
 use super::{Figures, Plan, memory};
 
-/// Opens the session for writing and asks for its messages. `bytes` is what the messages are as JSON, `each` holds the memory
+/// Opens the session for writing and asks for its messages. `bytes` is what the messages are as JSON, `held` is the memory
 /// allocated beyond what there was before.
 pub fn resume_child(root: &Path, words: &[&str]) -> Taken {
     let [name] = words else { panic!("an id") };
@@ -29,7 +29,7 @@ pub fn resume_child(root: &Path, words: &[&str]) -> Taken {
         drop(messages);
         live.close().await.expect("a close");
         store.close().await.expect("a close");
-        Taken { seconds, peak, count, bytes: own as f64, each: vec![held as u64], ..Taken::default() }
+        Taken { seconds, peak, count, bytes: own as f64, held, ..Taken::default() }
     })
 }
 
@@ -45,7 +45,7 @@ pub fn measure(plan: &Plan, inputs: &Inputs, figures: &mut Figures) {
     let seconds = |taken: &[Taken]| taken.iter().map(|one| one.seconds).collect::<Vec<f64>>();
     let share = plan.share();
     let memory = |taken: &[Taken]| {
-        let held = median(&taken.iter().flat_map(|one| one.each.iter().map(|held| *held as f64)).collect::<Vec<f64>>());
+        let held = median(&taken.iter().map(|one| one.held).collect::<Vec<f64>>());
         let (own, count) = taken.first().map_or((f64::NAN, 0), |one| (one.bytes, one.count));
         (held, own, format!("{count} messages of {} hold {}", bytes(own), bytes(held)))
     };

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a figure counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     Seconds,
@@ -20,10 +20,16 @@ pub enum Unit {
 }
 
 /// A figure with its unit.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
+    #[serde(deserialize_with = "number")]
     pub value: f64,
     pub unit: Unit,
+}
+
+/// A number; JSON has `null` for what is not one.
+fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Option::<f64>::deserialize(deserializer).map(|value| value.unwrap_or(f64::NAN))
 }
 
 impl fmt::Display for Figure {
@@ -39,7 +45,7 @@ impl fmt::Display for Figure {
         let place = steps.iter().rposition(|step| self.value.abs() >= *step).unwrap_or(0);
         let (step, name) = (steps.get(place).copied().unwrap_or(1.0), names.get(place).copied().unwrap_or_default());
         let scaled = self.value / step;
-        let digits = if scaled.abs() >= 100.0 || (step == 1.0 && scaled.fract() == 0.0) {
+        let digits = if scaled.abs() >= 100.0 || (place == 0 && scaled.fract() == 0.0) {
             0
         } else {
             1 + usize::from(scaled.abs() < 10.0)
@@ -59,34 +65,29 @@ pub fn bytes(value: f64) -> Figure {
 pub fn rate(value: f64) -> Figure {
     Figure { value, unit: Unit::BytesPerSecond }
 }
-pub fn per_second(value: f64) -> Figure {
-    Figure { value, unit: Unit::PerSecond }
-}
-pub fn share(value: f64) -> Figure {
-    Figure { value, unit: Unit::Share }
-}
 pub fn count(value: f64) -> Figure {
     Figure { value, unit: Unit::Count }
 }
 
 /// Something to compare with. `ratio` is ours divided by it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Comparison {
     pub name: String,
     pub figure: Figure,
+    #[serde(deserialize_with = "number")]
     pub ratio: f64,
 }
 
 /// One row of the report.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     /// The goal's number, such as `G7`.
-    pub goal: &'static str,
+    pub goal: String,
     pub measure: String,
     /// The median of `samples`.
     pub ours: Figure,
     /// Every repetition.
-    pub samples: Vec<f64>,
+    pub samples: Vec<Option<f64>>,
     /// What was measured beside it in this run: physical limits and other stores.
     pub beside: Vec<Comparison>,
     /// The original system's figure as its authors' table states it; not measured here.
@@ -99,12 +100,12 @@ pub struct Row {
 
 impl Row {
     /// A row whose figure is the median of `samples`.
-    pub fn new(goal: &'static str, measure: impl Into<String>, samples: &[f64], unit: Unit) -> Self {
+    pub fn new(goal: &str, measure: impl Into<String>, samples: &[f64], unit: Unit) -> Self {
         Self {
-            goal,
+            goal: goal.to_owned(),
             measure: measure.into(),
             ours: Figure { value: median(samples), unit },
-            samples: samples.to_vec(),
+            samples: samples.iter().copied().map(Some).collect(),
             beside: Vec::new(),
             stated: None,
             target: String::new(),
@@ -178,7 +179,7 @@ impl Row {
 }
 
 /// Flush latencies of one contender.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Latency {
     pub contender: String,
     pub sessions: usize,
@@ -213,7 +214,7 @@ impl Latency {
 }
 
 /// A cost against a size.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Curve {
     pub name: String,
     /// What the first member of each point counts.

@@ -170,7 +170,7 @@ pub fn crowd_child(root: &Path, words: &[&str]) -> Taken {
         each.sort_unstable();
         let each =
             [each.len() / 2, each.len() / 100 * 99].iter().filter_map(|place| each.get(*place).copied()).collect();
-        let processor = (memory::processor_time() - processor).as_secs_f64();
+        let processor = memory::processor_time() - processor;
         let seconds = start.elapsed().as_secs_f64();
         Taken { seconds, processor, peak: memory::peak(), count, each, ..Taken::default() }
     })
