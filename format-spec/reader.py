@@ -647,7 +647,7 @@ def main(arguments):
             names = [key_of(identity)]
         else:
             identity = None
-            names = sorted(name for name in os.listdir(sessions) if not name.startswith(".tmp-"))
+            names = sorted(name for name in os.listdir(sessions) if not name.startswith((".tmp-", ".trash-")))
     except (Problem, OSError) as problem:
         report(str(problem))
         return 1

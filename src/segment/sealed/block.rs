@@ -233,8 +233,16 @@ fn read_present_placement(input: &mut &[u8], flags: u8, seq: u64) -> Option<Plac
     Some(placement.from_sources(sources))
 }
 
+/// Whether an event with this seq, type and payload text is wanted.
+pub(crate) type Wanted<'a> = &'a dyn Fn(u64, &str, &str) -> bool;
+
 /// Reads a conversation part.
-pub(crate) fn decode_conversation(mut input: &[u8], first_seq: u64) -> Option<Vec<Event>> {
+pub(crate) fn decode_conversation(input: &[u8], first_seq: u64) -> Option<Vec<Event>> {
+    decode_chosen(input, first_seq, &|_, _, _| true)
+}
+
+/// The wanted events of a conversation part. The columns are checked whole, payloads as far as they are wanted.
+pub(crate) fn decode_chosen(mut input: &[u8], first_seq: u64, wanted: Wanted<'_>) -> Option<Vec<Event>> {
     let input = &mut input;
     let count = take_varint(input)?;
     let names = Names::read(input)?;
@@ -255,9 +263,11 @@ pub(crate) fn decode_conversation(mut input: &[u8], first_seq: u64) -> Option<Ve
         if !sound || flag & !(IGNORABLE | APPEND | REPLACE | SOURCES) != 0 {
             return None;
         }
-        let data = JsonText::from_record(text)?;
-        let ignorable = flag & IGNORABLE != 0;
-        events.push(NewEvent { event_type: event_type.into(), data, ignorable, placement }.at(seq, time));
+        if wanted(seq, event_type, text) {
+            let data = JsonText::from_record(text)?;
+            let ignorable = flag & IGNORABLE != 0;
+            events.push(NewEvent { event_type: event_type.into(), data, ignorable, placement }.at(seq, time));
+        }
         texts = rest;
         next_seq = seq + 1;
         last_time = time;

@@ -128,6 +128,12 @@ impl Footer {
         Some(Checkpoint { next_seq: self.next_seq, state: self.checkpoint.clone()? })
     }
 
+    /// Bytes of all parts, unpacked.
+    pub(crate) fn weight(&self) -> u64 {
+        let parts = self.blocks.iter().flat_map(|block| [block.conversation, block.marks, block.text]);
+        parts.fold(0, |sum, part| sum.saturating_add(u64::from(part.unpacked)))
+    }
+
     /// Index of the block that holds `seq`.
     pub(crate) fn block_of(&self, seq: u64) -> Option<usize> {
         let index = self.blocks.partition_point(|block| block.next_seq <= seq);
