@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened, ReadLimit};
+use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened};
 use sessionlog::event::limits::MAX_ID_BYTES;
-use sessionlog::event::{Event, SessionHeader, SessionId};
+use sessionlog::event::{SessionHeader, SessionId};
 use sessionlog::segment::SegmentBackend;
 
 use super::args::Common;
@@ -130,29 +130,6 @@ pub fn id(given: &str) -> Result<SessionId, Failure> {
     SessionId::new(given).map_err(|_| {
         Failure::usage(format!("a session id is {} bytes long; the longest has {MAX_ID_BYTES}", given.len()))
     })
-}
-
-/// Reads a session's events from `from` on, page by page, in bounded memory. `take` returns `false` to stop.
-pub async fn for_each_event(
-    backend: &SegmentBackend,
-    id: &SessionId,
-    from: u64,
-    mut take: impl FnMut(Event) -> Result<bool, Failure>,
-) -> Result<u64, Failure> {
-    let mut at = from;
-    loop {
-        let page = backend.read(id, at, ReadLimit::default()).await?;
-        for event in page.items.iter().flat_map(sessionlog::event::Item::events) {
-            at = event.seq() + 1;
-            if !take(event)? {
-                return Ok(at);
-            }
-        }
-        match page.next {
-            Some(next) => at = next,
-            None => return Ok(at),
-        }
-    }
 }
 
 /// Says that an incomplete record at a session's end was left out; a live writer's is its own business.

@@ -26,7 +26,7 @@ pub struct Transcript<'a> {
 }
 
 /// A string member of a message's `source`.
-fn source_member(message: &Message, key: &str) -> Option<String> {
+pub fn source_member(message: &Message, key: &str) -> Option<String> {
     message.source()?.member(key)?.read().ok()
 }
 

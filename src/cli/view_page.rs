@@ -13,9 +13,10 @@ use sessionlog::session::fold::Fold;
 use super::failure::{Failure, status_of};
 use super::output::{Output, one_line};
 use super::page::Page;
+use super::replacement::Replacement;
 use super::streamed::{self, Unheld};
 use super::view::{TOOL_CALL, Turns, called_in};
-use super::{export, store, time};
+use super::{store, time};
 
 #[derive(Debug, Args)]
 pub struct ViewPage {
@@ -48,9 +49,9 @@ pub async fn run(backend: &SegmentBackend, arguments: &ViewPage, json: bool, out
         let (_, entries, error) = write(backend, &id, &header, &mut *out)?;
         (entries, error)
     } else {
-        let file = export::begin_file(&arguments.output)?;
+        let file = Replacement::begin(&arguments.output)?;
         let (file, entries, error) = write(backend, &id, &header, file)?;
-        export::finish_file(file, &arguments.output)?;
+        file.finish()?;
         (entries, error)
     };
     if json {
