@@ -10,7 +10,9 @@ use std::process::Stdio;
 
 use cli_common::{FAILED, Home, MISSING, READERS, USAGE, log, messages, said};
 
-const VERBS: [&str; 9] = ["import", "export", "ls", "show", "messages", "events", "verify", "repair", "seal"];
+const VERBS: [&str; 13] = [
+    "import", "export", "ls", "show", "messages", "events", "last", "grep", "view", "stats", "verify", "repair", "seal",
+];
 
 #[test]
 fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
@@ -20,7 +22,11 @@ fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
     let cases: &[&[&str]] = &[
         &[],
         &["nope"],
-        &["grep", "x"],
+        &["grep"],
+        &["grep", "x", "--role", "nobody"],
+        &["view", "a"],
+        &["stats", "a", "b"],
+        &["last"],
         &["fork", "a"],
         &["ls", "--nope"],
         &["ls", "--tree"],
