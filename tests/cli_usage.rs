@@ -10,7 +10,24 @@ use std::process::Stdio;
 
 use cli_common::{FAILED, Home, MISSING, READERS, USAGE, log, messages, said};
 
-const VERBS: [&str; 9] = ["import", "export", "ls", "show", "messages", "events", "verify", "repair", "seal"];
+const VERBS: [&str; 16] = [
+    "import",
+    "export",
+    "ls",
+    "show",
+    "messages",
+    "events",
+    "verify",
+    "repair",
+    "seal",
+    "fork",
+    "salvage",
+    "rm",
+    "prune",
+    "explain",
+    "completions",
+    "man",
+];
 
 #[test]
 fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
@@ -23,7 +40,13 @@ fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
         &["grep", "x"],
         &["fork", "a"],
         &["ls", "--nope"],
-        &["ls", "--tree"],
+        &["ls", "--tree=x"],
+        &["explain", "nope"],
+        &["man", "nope"],
+        &["completions", "nope"],
+        &["rm"],
+        &["prune"],
+        &["salvage", "a"],
         &["ls", "extra"],
         &["ls", "--limit", "-1"],
         &["ls", "--since", "yesterday-ish"],

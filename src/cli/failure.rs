@@ -5,6 +5,8 @@ use std::io;
 
 use sessionlog::backend::{BackendError, ErrorKind};
 
+use super::output::{complain, paragraph};
+
 /// Exit status 1: something is damaged, refused or partly failed; the rest was still done and printed.
 pub const PARTLY_FAILED: u8 = 1;
 /// Exit status 2: wrong usage.
@@ -34,6 +36,11 @@ impl Failure {
         Self::Message { text: text.into(), status: WRONG_USAGE }
     }
 
+    /// Whether it says that something is busy or missing.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Message { status: BUSY_OR_MISSING, .. })
+    }
+
     /// Damaged, refused or failed.
     pub fn failed(text: impl Into<String>) -> Self {
         Self::Message { text: text.into(), status: PARTLY_FAILED }
@@ -42,6 +49,46 @@ impl Failure {
     /// Busy or missing.
     pub fn missing(text: impl Into<String>) -> Self {
         Self::Message { text: text.into(), status: BUSY_OR_MISSING }
+    }
+}
+
+/// What went wrong with single sessions while the others were dealt with.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    worst: Option<u8>,
+}
+
+impl Refusals {
+    /// Says what went wrong with one session.
+    ///
+    /// # Errors
+    /// Passes on what concerns all: a closed pipe, wrong usage.
+    pub fn add(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure {
+            Failure::Message { text, status } if status != WRONG_USAGE => {
+                complain(&format!("sessionlog: {}", paragraph(&text)));
+                self.count(status);
+                Ok(())
+            }
+            Failure::Status(status) if status != WRONG_USAGE => {
+                self.count(status);
+                Ok(())
+            }
+            failure => Err(failure),
+        }
+    }
+
+    /// Counts one that was said already. Busy or missing alone stays that; with anything else it is a partial failure.
+    pub fn count(&mut self, status: u8) {
+        self.worst = Some(if self.worst.is_none_or(|worst| worst == BUSY_OR_MISSING) { status } else { PARTLY_FAILED });
+    }
+
+    /// How the verb ends.
+    ///
+    /// # Errors
+    /// The exit status, if anything was refused.
+    pub fn end(self) -> Result<(), Failure> {
+        self.worst.map_or(Ok(()), |status| Err(Failure::Status(status)))
     }
 }
 

@@ -5,6 +5,7 @@ mod listing;
 mod making;
 mod options;
 mod removal;
+mod salvage;
 mod trash;
 
 use std::collections::HashMap;
@@ -35,6 +36,7 @@ use crate::backend::{
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
 pub use options::EngineOptions;
+pub use salvage::Remains;
 pub use trash::Trashed;
 
 /// Name of the directory of all sessions.
