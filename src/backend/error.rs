@@ -188,7 +188,8 @@ impl BackendError {
 
     /// No such event.
     pub fn missing_event(id: &SessionId, seq: u64) -> Self {
-        Self::new(ErrorKind::NotFound, format!("the log has no event {seq}")).with_session(id)
+        let detail = format!("the log has no event {seq}; `sessionlog events {id}` shows those it has");
+        Self::new(ErrorKind::NotFound, detail).with_session(id)
     }
 
     /// A header that cannot be stored.

@@ -5,6 +5,7 @@ use std::io;
 
 use sessionlog::backend::{BackendError, ErrorKind};
 
+use super::explain;
 use super::output::{complain, paragraph};
 
 /// Exit status 1: something is damaged, refused or partly failed; the rest was still done and printed.
@@ -105,18 +106,26 @@ impl From<io::Error> for Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ClosedPipe
         } else {
-            Self::failed(format!("writing the output failed: {error}"))
+            Self::failed(format!(
+                "writing the output failed: {error}; see that there is space where it goes, and run this again"
+            ))
         }
     }
 }
 
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
+        let class = error.damage.as_ref().map_or(error.kind.name(), |damage| damage.class.name());
         let text = match (error.kind, &error.session) {
+            // These say themselves what to do.
+            (ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::Busy, _) => error.to_string(),
             (ErrorKind::Damaged, Some(id)) => format!(
-                "{error}; `sessionlog verify {id}` checks it, `sessionlog events {id} --json` prints what is intact"
+                "{error}; `sessionlog salvage {id} --as NEW` saves what is intact, `sessionlog explain {class}` says more"
             ),
-            _ => error.to_string(),
+            _ => {
+                let next = explain::find(class).map_or("", |explanation| explanation.next);
+                format!("{error}; {next}; `sessionlog explain {class}` says more")
+            }
         };
         Self::Message { text, status: status_of(error.kind) }
     }
@@ -127,6 +136,37 @@ impl fmt::Display for Failure {
         match self {
             Self::Message { text, .. } => f.write_str(text),
             Self::ClosedPipe | Self::Status(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sessionlog::backend::{Damage, DamageClass};
+    use sessionlog::event::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn every_error_of_storage_says_what_to_do_next() {
+        let id = SessionId::new("s").unwrap();
+        for kind in ErrorKind::ALL.iter().copied() {
+            let error = match kind {
+                ErrorKind::NotFound => BackendError::not_found(&id),
+                ErrorKind::Exists => BackendError::exists(&id),
+                ErrorKind::Busy => BackendError::new(kind, "open for writing; reading works meanwhile"),
+                kind => BackendError::new(kind, "it is so").with_session(&id),
+            };
+            let text = Failure::from(error).to_string();
+            assert!(text.contains("; ") && !text.ends_with("it is so"), "{text}");
+        }
+        assert!(Failure::from(BackendError::missing_event(&id, 3)).to_string().contains("`sessionlog events s`"));
+        for class in DamageClass::ALL.iter().copied() {
+            let damage = Damage { class, offset: Some(7), intact_before: 3 };
+            let error = BackendError::new(ErrorKind::Damaged, "it is so").with_damage(damage);
+            let text = Failure::from(error.with_session(&id)).to_string();
+            assert!(text.contains("`sessionlog salvage s --as NEW`"), "{text}");
+            assert!(text.contains(&format!("`sessionlog explain {class}`")), "{text}");
         }
     }
 }

@@ -122,6 +122,6 @@ fn failure(error: StoreError) -> Failure {
         error if matches!(error.kind(), ErrorKind::Busy | ErrorKind::LostOwnership) => {
             Failure::missing(error.to_string())
         }
-        error => Failure::failed(error.to_string()),
+        error => Failure::failed(format!("{error}; `sessionlog explain {}` says more", error.kind())),
     }
 }

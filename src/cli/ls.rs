@@ -63,7 +63,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut
     let cwd = arguments.cwd.as_deref().map(absolute);
     let engine = backend.engine().clone();
     let listed = tokio::task::spawn_blocking(move || engine.summaries()).await;
-    let listed = listed.map_err(|error| Failure::failed(format!("the listing broke off: {error}")))??;
+    let listed = listed.map_err(|error| Failure::failed(format!("the listing broke off: {error}; run it again")))??;
     let mut lines = Vec::with_capacity(listed.len());
     for entry in listed {
         lines.push(line(backend, entry).await);

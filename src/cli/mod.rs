@@ -72,7 +72,9 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
     }
     let backend = store::open(&root)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        Failure::failed(format!("cannot start: {error}; try again when the system has more to spare"))
+    })?;
     let result = runtime.block_on(async {
         match &cli.verb {
             Verb::Import(_) | Verb::Explain(_) | Verb::Completions(_) | Verb::Man(_) => Ok(()),
