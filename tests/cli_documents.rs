@@ -195,7 +195,7 @@ fn every_verb_and_flag_is_driven_and_has_a_schema() {
     let words = |text: &str| -> BTreeSet<String> {
         let flag =
             |word: &str| word.starts_with("--").then(|| word.trim_end_matches([',', ']', '.', ';', ')']).to_owned());
-        let line = |line: &str| line.split_whitespace().filter_map(flag).next();
+        let line = |line: &str| line.split_whitespace().find_map(flag);
         text.lines().filter(|line| line.trim_start().starts_with('-')).filter_map(line).collect()
     };
     let help = home.run(["--help"]).ok().out;

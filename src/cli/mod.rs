@@ -7,24 +7,36 @@ mod explain;
 mod export;
 mod failure;
 mod fork;
+mod grep;
 mod import;
+mod inputs;
+mod last;
 mod ls;
 mod man;
+mod markdown;
 mod messages;
 mod output;
+mod page;
+mod pattern;
+mod progress;
 mod prune;
 mod repair;
+mod replacement;
 mod rm;
 mod salvage;
 mod seal;
 mod show;
 mod space;
+mod stats;
 mod store;
+mod streamed;
 mod summary;
+mod text;
 mod time;
 mod transcript;
 mod verify;
 mod view;
+mod view_page;
 
 use std::process::ExitCode;
 
@@ -83,6 +95,10 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
             Verb::Show(arguments) => show::run(&backend, arguments, json, out).await,
             Verb::Messages(arguments) => messages::run(&backend, arguments, json, out).await,
             Verb::Events(arguments) => events::run(&backend, arguments, json, out).await,
+            Verb::Last(arguments) => last::run(&backend, arguments, json, out).await,
+            Verb::Grep(arguments) => grep::run(&backend, arguments, json, out).await,
+            Verb::Stats(arguments) => stats::run(&backend, arguments, json, out).await,
+            Verb::View(arguments) => view_page::run(&backend, arguments, json, out).await,
             Verb::Verify(arguments) => verify::run(&backend, arguments, json, out).await,
             Verb::Repair(arguments) => repair::run(&backend, arguments, json, out).await,
             Verb::Seal(arguments) => seal::run(&backend, arguments, json, out).await,

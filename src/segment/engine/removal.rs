@@ -1,6 +1,6 @@
 //! Removing sessions for good, and what that frees.
 
-use std::path::Path;
+use std::io;
 
 use super::{Engine, locked};
 use crate::backend::{BackendError, DamageClass, ErrorKind, Revision};
@@ -50,15 +50,32 @@ impl Engine {
     /// Takes the lock of a session that is to go. One whose header cannot be read may go; one that is another's may not.
     pub(super) fn claim(&self, id: &SessionId) -> Result<(SessionDirectory, SessionLock), BackendError> {
         let directory = self.directory(id);
-        directory.check()?;
+        if let Err(error) = directory.check() {
+            return Err(self.gone_durably(&directory, error));
+        }
         if let Err(error) = directory.read_header() {
             let class = error.damage.as_ref().map(|damage| damage.class);
             if class == Some(DamageClass::IdentityMismatch) {
                 return Err(error);
             }
         }
+        self.give_way(id);
         let lock = SessionLock::take(&directory)?;
         Ok((directory, lock))
+    }
+
+    /// An earlier attempt may have made a session disappear and failed to make that durable: whoever hears that it is not there
+    /// must not find it again after a loss of power.
+    fn gone_durably(&self, directory: &SessionDirectory, error: BackendError) -> BackendError {
+        if error.kind != ErrorKind::NotFound {
+            return error;
+        }
+        match self.0.site.files.sync_directory(&self.0.site.sessions) {
+            Err(failure) if failure.kind() != io::ErrorKind::NotFound => {
+                directory.io("deleting the session", &directory.path, failure)
+            }
+            _ => error,
+        }
     }
 
     /// Makes a directory invisible and removes it. Its lock is held, so that nobody takes what is half removed for abandoned.
@@ -68,16 +85,22 @@ impl Engine {
         let number = site.random.number().map_err(failed)?;
         let temporary = site.sessions.join(format!("{TEMPORARY}{number:016x}"));
         site.files.rename(&directory.path, &temporary).map_err(failed)?;
-        self.forget(&directory.path);
+        self.forget(directory);
         site.files.sync_directory(&site.sessions).map_err(failed)?;
         tree::remove(&*site.files, &temporary).map_err(failed)?;
         drop(lock);
         site.files.sync_directory(&site.sessions).map_err(failed)
     }
 
-    /// Forgets what is kept of the session that was at `path`.
-    pub(super) fn forget(&self, path: &Path) {
-        locked(&self.0.writers).retain(|id, _| self.locate(id) != path);
-        locked(&self.0.readers).retain(|(id, _)| self.locate(id) != path);
+    /// Forgets what is kept of the session that was in this directory.
+    pub(super) fn forget(&self, directory: &SessionDirectory) {
+        let path = &directory.path;
+        locked(&self.0.writers).retain(|id, _| self.locate(id) != *path);
+        locked(&self.0.readers).retain(|(id, _)| self.locate(id) != *path);
+        if let (Some(sealer), Some(id)) = (&self.0.sealer, &directory.id)
+            && self.locate(id) == *path
+        {
+            sealer.settle(id);
+        }
     }
 }

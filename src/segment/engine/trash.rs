@@ -57,7 +57,7 @@ impl Engine {
             );
         };
         self.rename_durably(&directory, &directory.path, &path)?;
-        self.forget(&directory.path);
+        self.forget(&directory);
         drop(lock);
         let name = id.as_str().to_owned();
         Ok(Trashed { name, time: time.cast_signed(), header, path, key })

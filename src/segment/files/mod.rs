@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use real::RealFiles;
-pub use simulated::{Fault, FaultKind, Operation, SimulatedFiles};
+pub use simulated::{Fault, FaultKind, Operation, SimulatedFiles, TellOnPanic};
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
