@@ -75,7 +75,7 @@ mod writer;
 
 pub use backend::SegmentBackend;
 pub use catalog::{Summarised, Summary};
-pub use engine::{Engine, EngineOptions, SectionBytes, Sections, StateError, Trashed};
+pub use engine::{Engine, EngineOptions, Remains, SectionBytes, Sections, StateError, Trashed};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
 pub use seal::{SealOptions, Sealed};

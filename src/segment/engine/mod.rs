@@ -5,6 +5,7 @@ mod listing;
 mod making;
 mod options;
 mod removal;
+mod salvage;
 mod sections;
 mod state;
 mod trash;
@@ -38,6 +39,7 @@ use crate::backend::{
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
 pub use options::EngineOptions;
+pub use salvage::Remains;
 pub use sections::{SectionBytes, Sections};
 pub use state::StateError;
 pub use trash::Trashed;
