@@ -21,12 +21,15 @@
 
 mod calls;
 mod compare;
+mod early;
 mod error;
 mod export;
+mod foreign;
 mod frames;
 mod import;
 mod intake;
 mod lines;
+mod place;
 mod report;
 mod rows;
 mod source;
@@ -34,6 +37,7 @@ mod source;
 pub use compare::{Comparer, Comparison, compare};
 pub use error::{ImportError, ImportErrorKind};
 pub use export::{DshWriter, JsonlWriter};
+pub use foreign::SourceFormat;
 pub use frames::ZstdLines;
 pub use import::{Import, ImportOptions};
 pub use lines::MAX_LINE_BYTES;
