@@ -55,6 +55,22 @@ pub enum Verb {
     Messages(Messages),
     /// Print a session's events
     Events(Events),
+    /// Print the last answer of the model, for shell hooks
+    ///
+    /// That is the last text of the model that is still part of the history; after a compaction that took them all, the last one
+    /// of the log. The exit status is 1 when there is none.
+    Last(super::last::Last),
+    /// Find where something was said: in messages, tool input and tool output
+    ///
+    /// Hits come session by session, each line that holds one once. Where a step was cut short, what the model had streamed until
+    /// then is searched too. Damaged sessions are searched up to the damage and make the exit status 1; finding nothing does not.
+    Grep(super::grep::Grep),
+    /// Write a session as one page for a browser, which needs no network
+    ///
+    /// Of a damaged session the page shows what comes before the damage and says so; the exit status is 1 then.
+    View(super::view_page::ViewPage),
+    /// Count events, turns, tool calls, tokens, time and bytes of a session or of the whole store
+    Stats(super::stats::Stats),
     /// Check sessions in full: checksums, seqs, payloads, surface
     ///
     /// Prints one line per session and a summary. A session that ends inside a turn is sound (open-turn); torn, damaged and

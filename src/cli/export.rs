@@ -1,7 +1,7 @@
 //! `export`: a session as a file for other programs and for people.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
@@ -77,14 +77,9 @@ pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output)
             return write(backend, &id, arguments, redactor.as_mut(), out).await;
         }
     };
-    let failed = |error: io::Error| cannot_write(path, &error);
-    let mut file = Replacement::begin(path).map_err(failed)?;
+    let mut file = Replacement::begin(path)?;
     write(backend, &id, arguments, redactor.as_mut(), &mut file).await?;
-    file.finish().map_err(failed)
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("cannot write {}: {error}", path.display()))
+    file.finish()
 }
 
 /// One session on its way out, in one of the formats.
@@ -136,12 +131,7 @@ async fn write(
 ) -> Result<(), Failure> {
     // The whole log is checked first: nothing of a damaged one is written.
     let opened = backend.open(id).await?;
-    if let Some(torn) = opened.torn.as_ref().filter(|_| !opened.live) {
-        complain(&format!(
-            "sessionlog: session {id}: left out an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
-            torn.bytes
-        ));
-    }
+    store::note_torn(&opened, id);
     let mut outline = match arguments.format {
         Format::Markdown => Some(Outline::read(backend, id).await?),
         _ => None,

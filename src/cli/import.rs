@@ -12,7 +12,7 @@ use sessionlog::event::{Batch, Event, Item, SessionHeader, SessionId};
 use sessionlog::interop::{
     Comparison, Import as Reading, ImportError, ImportOptions, ImportReport, SourceFormat, compare,
 };
-use sessionlog::segment::Engine;
+use sessionlog::segment::{Engine, SealOptions};
 
 use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, status_of};
 use super::inputs::{self, Found};
@@ -386,6 +386,7 @@ fn import_file(engine: &Engine, path: &Path, arguments: &Import, outcome: &mut O
         let created = engine.create_whole(&header, || reading.next_batch(BATCH_BYTES).map_err(Refusal::from));
         outcome.report = Some(reading.report().clone());
         created?;
+        seal(engine, &session);
         return Ok(Status::Imported);
     }
     let comparison = compare_with_stored(engine, &session, &header, &mut reading);
@@ -400,6 +401,7 @@ fn import_file(engine: &Engine, path: &Path, arguments: &Import, outcome: &mut O
         Comparison::Unchanged { .. } => Ok(Status::Unchanged),
         Comparison::Extended { from } => {
             extend(engine, &session, from, &mut input.start(&options)?)?;
+            seal(engine, &session);
             Ok(Status::Extended)
         }
         Comparison::Shorter { events } => Err(Refusal::Taken(format!(
@@ -408,6 +410,13 @@ fn import_file(engine: &Engine, path: &Path, arguments: &Import, outcome: &mut O
         Comparison::Diverged { seq } => Err(Refusal::Taken(format!(
             "another session is stored under the id {session}: event {seq} differs; import under another --id"
         ))),
+    }
+}
+
+/// Seals what came in, as a whole. The session is stored without it, too.
+fn seal(engine: &Engine, session: &SessionId) {
+    if let Err(error) = engine.seal(session, SealOptions::new().level(SealOptions::BACKGROUND_LEVEL)) {
+        complain(&format!("sessionlog: imported, but not sealed: {}", output::paragraph(&error.to_string())));
     }
 }
 

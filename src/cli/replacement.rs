@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use super::failure::Failure;
+
 /// A file that appears under its name whole or not at all. For the owner's eyes only, as transcripts hold secrets.
 pub struct Replacement {
     inner: BufWriter<File>,
@@ -15,7 +17,11 @@ pub struct Replacement {
 impl Replacement {
     /// Starts a file beside `target`, which takes its place in [`Replacement::finish`]. Needs a runtime: from here on a signal
     /// that ends the program removes what is half done.
-    pub fn begin(target: &Path) -> io::Result<Self> {
+    pub fn begin(target: &Path) -> Result<Self, Failure> {
+        Self::open(target).map_err(|error| cannot_write(target, &error))
+    }
+
+    fn open(target: &Path) -> io::Result<Self> {
         // A link stays one: what it points to is replaced.
         let target = &target.canonicalize().unwrap_or_else(|_| target.to_owned());
         match fs::metadata(target) {
@@ -54,13 +60,21 @@ impl Replacement {
     }
 
     /// Makes the file durable and puts it in place.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.commit().map_err(|error| cannot_write(&self.target, &error))
+    }
+
+    fn commit(&mut self) -> io::Result<()> {
         self.inner.flush()?;
         self.inner.get_ref().sync_all()?;
         fs::rename(&self.temporary, &self.target)?;
         self.finished = true;
         Ok(())
     }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", path.display()))
 }
 
 impl Write for Replacement {

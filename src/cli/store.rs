@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use sessionlog::backend::{Backend, BackendError, ErrorKind};
+use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened};
 use sessionlog::event::limits::MAX_ID_BYTES;
 use sessionlog::event::{SessionHeader, SessionId};
 use sessionlog::segment::SegmentBackend;
 
 use super::args::Common;
 use super::failure::Failure;
-use super::output::one_line;
+use super::output::{complain, one_line};
 
 /// Most candidates that an ambiguous id lists.
 const MOST_CANDIDATES: usize = 20;
@@ -130,4 +130,14 @@ pub fn id(given: &str) -> Result<SessionId, Failure> {
     SessionId::new(given).map_err(|_| {
         Failure::usage(format!("a session id is {} bytes long; the longest has {MAX_ID_BYTES}", given.len()))
     })
+}
+
+/// Says that an incomplete record at a session's end was left out; a live writer's is its own business.
+pub fn note_torn(opened: &Opened, id: &SessionId) {
+    if let Some(torn) = opened.torn.as_ref().filter(|_| !opened.live) {
+        complain(&format!(
+            "sessionlog: session {id}: left out an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
+            torn.bytes
+        ));
+    }
 }
