@@ -33,8 +33,10 @@ pub enum Verb {
     /// Read session logs into the store
     ///
     /// Takes DeepSeek Harness logs (.jsonl and .jsonl.zstd, packed or not, formats 0 and 1, with or without seq and time) and this
-    /// tool's own JSONL. A file comes in whole or not at all. An id that is there already is refused, unless the stored log is
-    /// identical (unchanged) or the file goes on where it ends (extended).
+    /// tool's own JSONL; transcripts of Claude Code, rollouts of OpenAI Codex and sessions of pi, told apart by their first
+    /// records: each record is kept in an event of its own, followed by what it means in this model. A file comes in whole or
+    /// not at all. An id that is there already is refused, unless the stored log is identical (unchanged) or the file goes on
+    /// where it ends (extended).
     Import(super::import::Import),
     /// Write a session to standard output or a file, for other programs or for people
     ///
