@@ -462,6 +462,39 @@ fn a_deletion_that_failed_halfway_is_durable_once_the_session_is_said_to_be_gone
     }
 }
 
+/// A writer was stopped between giving its journal a name and making that name durable. A sealing that counts on the journal must
+/// not be what survives alone.
+#[test]
+fn r1_a_segment_never_outlives_the_journal_that_it_says_follows() {
+    let session = Path::new(ROOT).join("sessions/s");
+    for seed in 0..60 {
+        let files = SimulatedFiles::new(seed);
+        half_sealed(&engine(&files));
+        let writer = engine(&files);
+        files.fail(Fault {
+            call: 1,
+            operation: Some(Operation::Rename),
+            lasting: false,
+            kind: FaultKind::Late(libc::EIO),
+        });
+        // The journal has its name, and the writer goes away with an error before that is durable.
+        assert!(writer.take_over(&id("s")).is_err());
+        drop(writer);
+        let files = files.copy(seed);
+        assert!(files.read_directory(&session).unwrap().iter().any(|name| name.starts_with("00000000000000000036")));
+        let sealing = engine(&files);
+        let renamed =
+            Fault { call: 1, operation: Some(Operation::Rename), lasting: false, kind: FaultKind::Late(libc::EIO) };
+        files.fail(renamed);
+        assert!(seal(&sealing, "s").is_err());
+        drop(sealing);
+        files.crash();
+        let world = World::from([("s", there(36..=36))]);
+        assert_true(&files, &world, &format!("seed {seed}"));
+        assert_goes_on(&files, &world, &format!("seed {seed}"));
+    }
+}
+
 #[test]
 fn slow_calls_change_nothing() {
     for case in cases() {

@@ -138,6 +138,12 @@ fn seal(
 ) -> Result<(), BackendError> {
     recovery::clear_leftovers(directory, log);
     let Some(stretch) = plan(directory, log, extent)? else { return Ok(()) };
+    if stretch.continued {
+        // The segment will say that a journal follows. Whoever gave that one its name may have been stopped before the name was
+        // durable, and the segment must not survive a loss of power without it.
+        let synced = directory.files.sync_directory(&directory.path);
+        synced.map_err(|error| directory.io("sealing the journals", &directory.path, error))?;
+    }
     let fold = fold_at(directory, log, stretch.from)?;
     write_segment(directory, random, &stretch, level, fold, go_on)?;
     let now = log::scan_with(directory, &mut ReadBack { from: stretch.from })?;
