@@ -29,7 +29,8 @@ use super::tree;
 use super::verify::{self, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, Taken,
+    AppendError, BackendError, Damage, DamageClass, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit,
+    Revision, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
@@ -100,10 +101,17 @@ impl Engine {
             }
             _ => {}
         }
+        let sessions = root.join(SESSIONS);
+        if files.stat(&sessions).is_ok_and(|stat| stat.kind != FileKind::Directory) {
+            // A link may lead anywhere, and what looks abandoned in there is removed.
+            let damage = Damage { class: DamageClass::WrongFileType, offset: None, intact_before: 0 };
+            let detail = "this should be the directory of the sessions itself; move it away";
+            return Err(BackendError::new(ErrorKind::Damaged, detail).with_file(sessions).with_damage(damage));
+        }
         let id = store_file::read(&*files, &root)?;
         let site = Site {
             files,
-            sessions: root.join(SESSIONS),
+            sessions,
             store_lock: root.join(STORE_LOCK),
             random: Arc::new(Random::new(seed)),
             rotate_at,
@@ -319,7 +327,7 @@ impl Engine {
         // A session whose header cannot be read may go; one that is another's may not.
         if let Err(error) = directory.read_header() {
             let class = error.damage.as_ref().map(|damage| damage.class);
-            if class == Some(crate::backend::DamageClass::IdentityMismatch) {
+            if class == Some(DamageClass::IdentityMismatch) {
                 return Err(error);
             }
         }
