@@ -9,6 +9,7 @@ mod segment_common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use segment_common::{append, copy_tree, create, events, expected, files_below, id, lines, try_events};
@@ -387,12 +388,30 @@ async fn r4_files_missing_swapped_foreign_renamed_and_replaced_by_other_things_a
     println!("{:?}", matrix.counts);
 }
 
+/// A user whom permissions bind.
+const NOBODY: u32 = 65_534;
+
 #[tokio::test]
 async fn without_permission_everything_says_so_and_other_sessions_go_on() {
-    // The superuser may read anything.
     // SAFETY: the call has no preconditions.
     if unsafe { libc::geteuid() } == 0 {
-        println!("skipped: permissions do not bind the superuser");
+        // Permissions do not bind the superuser: the same as somebody else.
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let program = home.path().join("program");
+        let _ = fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let run = std::process::Command::new(program)
+            .args(["--exact", "without_permission_everything_says_so_and_other_sessions_go_on", "--nocapture"])
+            .env("TMPDIR", home.path())
+            .current_dir(home.path())
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output();
+        match run {
+            Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+            Err(error) => println!("skipped: cannot become somebody else: {error}"),
+        }
         return;
     }
     let mut matrix = Matrix::new();

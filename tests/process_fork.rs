@@ -22,11 +22,11 @@ fn a_copy_may_not_write() {
     let head = create(&engine, "s", 2);
     // Everything that the copy needs is made before, so that it allocates as little as may be.
     let (session, next) = (id("s"), batch(2, 4));
-    let expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
+    let at = Expected { epoch: head.epoch, next_seq: head.next_seq };
     // SAFETY: the copy calls into the engine, which takes no lock that another thread of this test may hold, and leaves by _exit.
     let copy = unsafe { libc::fork() };
     if copy == 0 {
-        let refused = match engine.append(&session, None, expected, &next) {
+        let refused = match engine.append(&session, None, at, &next) {
             Err(AppendError::Failed(error)) => error.kind == ErrorKind::LostOwnership,
             _ => false,
         };
@@ -55,14 +55,14 @@ fn a_copy_keeps_the_session_until_it_ends() {
         }
     }
     engine.release(&id("s"), head.epoch).unwrap();
-    let held = engine.take_over(&id("s"));
+    let refused = engine.take_over(&id("s"));
     // SAFETY: the child made above, not waited for yet.
     unsafe {
         libc::kill(copy, libc::SIGKILL);
         libc::waitpid(copy, std::ptr::null_mut(), 0);
     }
     // The lock belongs to the open file, which the copy still had: refused, never shared.
-    assert_eq!(held.unwrap_err().kind, ErrorKind::Busy);
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::Busy);
     let head = engine.take_over(&id("s")).unwrap().head;
     append(&engine, "s", &head, 4);
     assert_eq!(lines(&events(&engine, "s")), lines(&expected(4)));
