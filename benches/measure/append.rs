@@ -156,7 +156,7 @@ pub fn durable_child(root: &Path, words: &[&str]) -> Taken {
         let seconds = start.elapsed().as_secs_f64();
         if sealing {
             live.close().await.expect("a close");
-            super::inputs::wait_until_sealed(root);
+            super::inputs::settle(root, live.id());
         }
         let processor = memory::processor_time() - processor;
         Taken { seconds, processor, peak: memory::peak(), count: events, ..Taken::default() }

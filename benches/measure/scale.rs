@@ -14,7 +14,7 @@ use sessionlog::store::StoreOptions;
 
 use super::append::runtime;
 use super::child::{self, Taken};
-use super::inputs::{STREAMED, unsynced, wait_until_sealed};
+use super::inputs::{STREAMED, settle, unsynced};
 use super::recovery::LINE_BYTES;
 use super::row::{Curve, Row, Unit, bytes, count, median};
 use super::{Figures, Plan, files, memory};
@@ -105,7 +105,9 @@ fn long_session(plan: &Plan, figures: &mut Figures) {
         }
     }
     engine.release(&id, expected.epoch).expect("the session given back");
-    wait_until_sealed(&root);
+    drop(engine);
+    settle(&root, &id);
+    let engine = unsynced(&root, false);
     for _ in 0..plan.rounds() {
         resume.push(child::run("resume", &root, &[id.as_str()]).seconds);
     }
@@ -222,7 +224,9 @@ fn day(plan: &Plan, figures: &mut Figures) {
         expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
     }
     engine.release(&id, expected.epoch).expect("the session given back");
-    wait_until_sealed(&root);
+    drop(engine);
+    settle(&root, &id);
+    let engine = unsynced(&root, false);
     let resume: Vec<f64> = (0..plan.rounds()).map(|_| child::run("resume", &root, &[id.as_str()]).seconds).collect();
     let row = Row::new("G9", "resume after a day of streaming", &resume, Unit::Seconds).at_most(20e-3);
     figures.rows.push(row.note(format!(
