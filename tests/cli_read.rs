@@ -129,8 +129,8 @@ fn an_exported_file_appears_whole_private_and_only_where_a_file_may_be() {
         ran.says(&["cannot write", target, word]);
     }
     // What cannot be exported leaves what was there, and nothing beside it.
-    home.import("bad", messages("m", 10));
-    home.import("bad", messages("m", 20));
+    home.record("bad", messages("m", 10));
+    home.record("bad", messages("m", 20));
     flip(&home.journal("bad"), 120);
     home.run(["export", "bad", "-o", "out.jsonl"]).with(FAILED).says(&["session bad", "checksum"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), expected);

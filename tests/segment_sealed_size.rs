@@ -1,6 +1,7 @@
 //! What sealing saves: a recorded session streamed in windows of 200 ms, sealed, beside the same as JSON lines.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(clippy::cast_precision_loss, reason = "percentages are shown, not computed with")]
 
 mod segment_common;
 
@@ -35,14 +36,14 @@ fn g5_g6_a_sealed_recording_is_small_and_its_deltas_cost_little() {
     let level = std::env::var("SESSIONLOG_LEVEL").map_or(3, |level| level.parse().unwrap());
     let sealed = whole.seal(&id("s"), SealOptions::new().level(level)).unwrap();
     let conversation = spoken.seal(&id("s"), SealOptions::new().level(level)).unwrap();
-    let deltas = sealed.after.saturating_sub(conversation.after);
+    let streamed = sealed.after.saturating_sub(conversation.after);
     println!(
-        "level {level}: {lines} bytes of lines, {} journaled, {} sealed, {} of conversation; deltas add {} %",
+        "level {level}: {lines} bytes of lines, {} journaled, {} sealed, {} of conversation; what was streamed adds {:.1} %",
         sealed.before,
         sealed.after,
         conversation.after,
-        deltas * 100 / conversation.after
+        streamed as f64 * 100.0 / conversation.after as f64
     );
-    assert!(sealed.after * 4 < lines as u64);
-    assert!(deltas * 2 < conversation.after);
+    assert!(sealed.after * 40 < lines as u64);
+    assert!(streamed * 5 <= conversation.after);
 }

@@ -141,6 +141,12 @@ impl Prefix {
         (count > 0).then_some(Self { first_seq, next_seq, batch, inflated, body_at })
     }
 
+    /// Length of the body before compression, in bytes.
+    pub(crate) fn body_bytes(&self, header: &RecordHeader) -> u64 {
+        let stored = u64::from(header.length).saturating_sub(self.body_at as u64);
+        self.inflated.map_or(stored, |inflated| inflated as u64)
+    }
+
     /// The body of a whole payload, inflated if need be: what [`Batch::encode`] wrote.
     pub(crate) fn body(&self, payload: &[u8]) -> Option<Vec<u8>> {
         let stored = payload.get(self.body_at..)?;

@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use sessionlog::backend::{BackendError, Expected};
+use sessionlog::event::{Batch, SessionId};
+use sessionlog::interop::{Import, ImportOptions};
 use sessionlog::sample::Recording;
+use sessionlog::segment::EngineOptions;
 
 /// Damaged, refused or partly failed.
 pub const FAILED: i32 = 1;
@@ -125,10 +129,31 @@ impl Home {
         self.run(["import", &file, "--id", id]).ok();
     }
 
+    /// Stores a log, or what it has beyond the stored one, as a live writer leaves it that was killed: in a journal.
+    #[track_caller]
+    pub fn record(&self, id: &str, log: impl AsRef<[u8]>) {
+        let engine = EngineOptions::new().background_sealing(false).open(self.store()).unwrap();
+        let mut reading = Import::open(log.as_ref(), ImportOptions::default().id(id)).unwrap();
+        let header = reading.header().clone();
+        let id = SessionId::new(id).unwrap();
+        if engine.reader(&id).is_err() {
+            engine.create_whole::<BackendError>(&header, || Ok(reading.next_batch(1 << 20).unwrap())).unwrap();
+            return;
+        }
+        let head = engine.take_over(&id).unwrap().head;
+        let expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
+        let mut items = Vec::new();
+        while let Some(batch) = reading.next_batch(1 << 20).unwrap() {
+            items.extend(batch.items().iter().filter_map(|item| item.slice(head.next_seq, u64::MAX)));
+        }
+        engine.append(&id, None, expected, &Batch::new(items).unwrap()).unwrap();
+        engine.release(&id, head.epoch).unwrap();
+    }
+
     /// A store with a recorded session `good`, which several verbs have something to say about.
     pub fn with_good() -> Self {
         let home = Self::new();
-        home.import("good", recording(1, 400));
+        home.record("good", recording(1, 400));
         home
     }
 
