@@ -81,7 +81,7 @@ impl Stored {
         drop(engine);
         let id = header.session_id().expect("a plain id");
         settle(&root, &id);
-        Self { root, id, recording, events }
+        Self { root, recording, id, events }
     }
 
     /// Its id as an argument of a child.
