@@ -66,9 +66,9 @@ pub fn store_whole(engine: &Engine, header: &SessionHeader, mut batches: impl It
     engine.create_whole(header, || Ok::<_, BackendError>(batches.next())).expect("a session");
 }
 
-/// Seals at the level of the background thread what that thread has left, as the next opening of the session would.
-pub fn settle(root: &Path, id: &SessionId) {
-    unsynced(root, false).seal(id, SealOptions::new().level(3)).expect("a seal");
+/// Seals at the level of the background thread what that thread has left.
+pub fn settle(engine: &Engine, id: &SessionId) {
+    engine.seal(id, SealOptions::new().level(3)).expect("a seal");
 }
 
 impl Stored {
@@ -78,9 +78,8 @@ impl Stored {
         let engine = unsynced(&root, true);
         let header = recording.header();
         stream(&engine, &header, recording.batches(cadence));
-        drop(engine);
         let id = header.session_id().expect("a plain id");
-        settle(&root, &id);
+        settle(&engine, &id);
         Self { root, recording, id, events }
     }
 

@@ -105,9 +105,7 @@ fn long_session(plan: &Plan, figures: &mut Figures) {
         }
     }
     engine.release(&id, expected.epoch).expect("the session given back");
-    drop(engine);
-    settle(&root, &id);
-    let engine = unsynced(&root, false);
+    settle(&engine, &id);
     for _ in 0..plan.rounds() {
         resume.push(child::run("resume", &root, &[id.as_str()]).seconds);
     }
@@ -224,9 +222,7 @@ fn day(plan: &Plan, figures: &mut Figures) {
         expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
     }
     engine.release(&id, expected.epoch).expect("the session given back");
-    drop(engine);
-    settle(&root, &id);
-    let engine = unsynced(&root, false);
+    settle(&engine, &id);
     let resume: Vec<f64> = (0..plan.rounds()).map(|_| child::run("resume", &root, &[id.as_str()]).seconds).collect();
     let row = Row::new("G9", "resume after a day of streaming", &resume, Unit::Seconds).at_most(20e-3);
     figures.rows.push(row.note(format!(
