@@ -91,6 +91,14 @@ pub enum DamageClass {
     IdentityMismatch,
     /// Something else stands where a file or directory of the store should be.
     WrongFileType,
+    /// The stored index of events that are intact is not theirs. It can be derived afresh, as the next three can.
+    DerivedIndex,
+    /// The stored counts of events that are intact are not theirs.
+    DerivedCounts,
+    /// A stored checkpoint does not follow from the events before it, which are intact.
+    DerivedCheckpoint,
+    /// The catalogue says something else of a session than its log.
+    Catalogue,
 }
 
 impl DamageClass {
@@ -105,7 +113,18 @@ impl DamageClass {
             Self::NulHole => "nul-hole",
             Self::IdentityMismatch => "identity-mismatch",
             Self::WrongFileType => "wrong-file-type",
+            Self::DerivedIndex => "derived-index",
+            Self::DerivedCounts => "derived-counts",
+            Self::DerivedCheckpoint => "derived-checkpoint",
+            Self::Catalogue => "catalogue",
         }
+    }
+}
+
+impl DamageClass {
+    /// Whether only something derived is wrong: every event is intact, and what is wrong can be rebuilt from them.
+    pub fn is_derived(self) -> bool {
+        matches!(self, Self::DerivedIndex | Self::DerivedCounts | Self::DerivedCheckpoint | Self::Catalogue)
     }
 }
 

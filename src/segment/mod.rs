@@ -76,4 +76,4 @@ pub use engine::{Engine, EngineOptions};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
 pub use seal::{SealOptions, Sealed};
-pub use verify::{CheckStatus, SessionCheck};
+pub use verify::{CheckStatus, Rebuilt, SessionCheck};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::builder::Site;
-use super::catalog::Catalog;
+use super::catalog::{CATALOG_FILE, Catalog};
 use super::directory::{SessionDirectory, TEMPORARY};
 use super::fetch;
 use super::files::FileKind;
@@ -26,11 +26,11 @@ use super::seal::{self, Extent, SealOptions, Sealed};
 use super::sealer::{Job, Sealer};
 use super::store_file::{self, StoreId};
 use super::tree;
-use super::verify::{self, SessionCheck};
+use super::verify::{self, CheckStatus, Rebuilt, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, SealingFailure,
-    SealingObserver, Taken,
+    AppendError, BackendError, DamageClass, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision,
+    SealingFailure, SealingObserver, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
@@ -325,7 +325,7 @@ impl Engine {
         // A session whose header cannot be read may go; one that is another's may not.
         if let Err(error) = directory.read_header() {
             let class = error.damage.as_ref().map(|damage| damage.class);
-            if class == Some(crate::backend::DamageClass::IdentityMismatch) {
+            if class == Some(DamageClass::IdentityMismatch) {
                 return Err(error);
             }
         }
@@ -373,7 +373,9 @@ impl Engine {
 
     /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which
     /// small segments next to it are taken. When it returns, the result is durable; a stop at any moment leaves the log whole.
-    /// Cost: reading and compressing what is not sealed yet; memory does not depend on it.
+    /// What was sealed before is checked, and derived afresh where it does not follow from the records, as
+    /// [`Engine::rebuild_derived`] does. Cost: reading the session once, and compressing what is not sealed yet; memory does not
+    /// depend on it.
     ///
     /// # Errors
     /// `NotFound`; `Busy` beside a writer, also this process's own; damage, and then nothing was changed; I/O.
@@ -447,10 +449,51 @@ impl Engine {
         lock::holder(&self.directory(id))
     }
 
-    /// Checks every byte of a session: checksums, the chain of journals, seqs, and the JSON syntax of every payload. Writes
-    /// nothing and needs no lock.
+    /// Checks every byte of a session: checksums, the chain of files, seqs, the JSON syntax of every payload, that every stored index,
+    /// count and checkpoint follows from the records, and that the catalogue says of the session what its log says. Writes nothing and
+    /// needs no lock. What is merely derived wrongly has a class of its own; see
+    /// [`DamageClass::is_derived`](crate::backend::DamageClass::is_derived).
     pub fn verify(&self, id: &SessionId) -> SessionCheck {
-        verify::session(&self.directory(id))
+        let directory = self.directory(id);
+        let mut check = verify::session(&directory);
+        if check.error.is_none() {
+            let mut catalog = locked(&self.0.catalog);
+            let catalog = catalog.get_or_insert_with(|| Catalog::read(&*self.0.site.files, &self.0.root));
+            if catalog.contradicts(&key::key(id), &directory) {
+                let detail = "the catalogue says something else of the session than its log, which is intact; \
+                              `sessionlog verify --repair-derived` derives it afresh";
+                let path = self.0.root.join(CATALOG_FILE);
+                check.status = CheckStatus::Damaged;
+                check.error = Some(directory.damage(DamageClass::Catalogue, &path, None, check.events, detail));
+            }
+        }
+        check
+    }
+
+    /// Derives afresh whatever [`Engine::verify`] finds to be derived wrongly: indexes, counts, checkpoints, the catalogue's entry. No
+    /// record changes; each file is replaced whole. Says what was rebuilt; nothing if all was right.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` beside a writer, also this process's own; damage of the records, and then nothing was changed; I/O.
+    pub fn rebuild_derived(&self, id: &SessionId) -> Result<Vec<Rebuilt>, BackendError> {
+        let directory = self.directory(id);
+        directory.check()?;
+        self.give_way(id);
+        let lock = SessionLock::take(&directory)?;
+        tree::clear_session(&directory);
+        let mut rebuilt = verify::rebuild(&directory, &self.0.site.random, true)?;
+        let (files, root) = (&*self.0.site.files, &self.0.root);
+        let mut catalog = locked(&self.0.catalog);
+        let catalog = catalog.get_or_insert_with(|| Catalog::read(files, root));
+        if catalog.contradicts(&key::key(id), &directory) {
+            catalog.forget(&key::key(id));
+            let file = root.join(CATALOG_FILE);
+            let written = self.0.site.random.number().and_then(|number| catalog.write(files, root, number));
+            written.map_err(|error| BackendError::io("rewriting the catalogue", &file, error))?;
+            rebuilt.push(Rebuilt { class: DamageClass::Catalogue, file });
+        }
+        drop(lock);
+        Ok(rebuilt)
     }
 
     /// Bytes of all files of a session, but for those that are just being written.

@@ -164,6 +164,43 @@ pub(crate) fn read_conversation(file: &dyn File, block: &BlockEntry, salt: u64) 
     decode_conversation(&bytes, block.first_seq).ok_or(nonsense)
 }
 
+/// All of a block that starts at `first_seq`, and the entry it should have: of the given one only the place and the checksums of the
+/// parts are believed.
+pub(crate) fn read_block_afresh(
+    file: &dyn File,
+    block: &BlockEntry,
+    salt: u64,
+    first_seq: u64,
+) -> Result<(BlockEntry, Vec<Item>), SealedFault> {
+    let mut right = BlockEntry { first_seq, ..*block };
+    let mut at = block.offset;
+    let mut read = |part: &mut Part, prefix: &[u8]| -> Result<Vec<u8>, SealedFault> {
+        let stored = read_part(file, at, part.stored, part.crc, salt)?;
+        let fault = SealedFault::Damaged { offset: at, what: "its content cannot be unpacked" };
+        at += u64::from(part.stored);
+        if stored.is_empty() {
+            part.unpacked = 0;
+            return Ok(stored);
+        }
+        let length = zstd::zstd_safe::get_frame_content_size(&stored).ok().flatten();
+        let Some(length) = length.and_then(|length| u32::try_from(length).ok()) else { return Err(fault) };
+        part.unpacked = length;
+        decompress(&stored, usize::try_from(length).unwrap_or(usize::MAX), prefix).ok_or(fault)
+    };
+    let conversation = read(&mut right.conversation, &[])?;
+    let marks = read(&mut right.marks, &[])?;
+    let text = read(&mut right.text, &conversation)?;
+    let nonsense = |what| SealedFault::Damaged { offset: block.offset, what };
+    let events = if conversation.is_empty() { Some(Vec::new()) } else { decode_conversation(&conversation, first_seq) };
+    let events = events.ok_or_else(|| nonsense("its events make no sense"))?;
+    let runs = decode_stream(&marks, &text, first_seq).ok_or_else(|| nonsense("its runs make no sense"))?;
+    let deltas = runs.iter().try_fold(events.len() as u64, |sum, run| sum.checked_add(run.len()));
+    let next_seq = deltas.and_then(|count| first_seq.checked_add(count)).filter(|next| *next > first_seq);
+    right.next_seq = next_seq.ok_or_else(|| nonsense("it holds no event"))?;
+    let items = merge(events, runs, first_seq, right.next_seq);
+    Ok((right, items.ok_or_else(|| nonsense("its parts do not fit together"))?))
+}
+
 /// All of a block, in log order.
 pub(crate) fn read_block(file: &dyn File, block: &BlockEntry, salt: u64) -> Result<Vec<Item>, SealedFault> {
     let conversation = unpack(file, block.offset, block.conversation, salt, &[])?;

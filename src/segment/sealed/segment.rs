@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::file::{SealedFault, read_block, read_conversation, read_footer};
+use super::file::{SealedFault, read_block, read_block_afresh, read_conversation, read_footer};
 use super::footer::{BlockEntry, Footer, MAGIC};
 use super::shared;
 use crate::backend::{BackendError, DamageClass};
@@ -11,6 +11,9 @@ use crate::event::{Event, Item};
 use crate::segment::directory::{SessionDirectory, identity};
 use crate::segment::files::{Access, File, Identity, Stat, read_full_at};
 use crate::segment::journal::{HeaderFault, JournalHeader, Predecessor, segment_name};
+
+/// Bytes that are copied at a time.
+const COPY_BYTES: usize = 1 << 20;
 
 /// A sealed segment whose header and footer are sound, open for reading.
 #[derive(Debug)]
@@ -179,6 +182,40 @@ impl Segment {
             items = items.iter().filter_map(|item| item.slice(block.first_seq, self.next_seq())).collect();
         }
         Ok(items)
+    }
+
+    /// All items of the block of this entry, which starts at `first_seq` whatever the entry says, and the entry that it should have.
+    ///
+    /// # Errors
+    /// As [`Segment::block`].
+    pub(crate) fn block_afresh(
+        &self,
+        directory: &SessionDirectory,
+        entry: &BlockEntry,
+        first_seq: u64,
+    ) -> Result<(BlockEntry, Vec<Item>), BackendError> {
+        read_block_afresh(&*self.file, entry, self.header.salt, first_seq)
+            .map_err(|fault| error_of(directory, &self.path, fault, first_seq))
+    }
+
+    /// The bytes before the footer, piece by piece.
+    ///
+    /// # Errors
+    /// I/O, and what `write` reports.
+    pub(crate) fn copy_blocks(&self, mut write: impl FnMut(&[u8], u64) -> io::Result<()>) -> io::Result<u64> {
+        let end = self.footer.blocks.last().and_then(BlockEntry::end).ok_or(io::ErrorKind::InvalidData)?;
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut at = 0_u64;
+        while at < end {
+            let wanted = usize::try_from(end - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+            let piece = buffer.get_mut(..wanted).unwrap_or_default();
+            if read_full_at(&*self.file, piece, at)? < wanted {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            write(piece, at)?;
+            at = at.saturating_add(wanted as u64);
+        }
+        Ok(end)
     }
 
     /// The events of a block that are no packed deltas, in log order.
