@@ -74,7 +74,7 @@ fn bad_files_are_refused_by_class_and_place_and_leave_no_store() {
         );
         assert!(!ran.err.chars().any(|letter| letter.is_control() && letter != '\n'), "{what}: {ran:?}");
     }
-    for (file, words) in [("missing.jsonl", "No such file"), ("directory", "directory")] {
+    for (file, words) in [("missing.jsonl", "No such file"), ("directory", "no session logs")] {
         home.run(["import", file]).with(FAILED).says(&["refused", file, words]);
         let row = home.run(["import", file, "--json"]).with(FAILED).document();
         assert!(row["class"] == "file" && row["file"] == file && row["id"].is_null(), "{row}");
@@ -257,4 +257,78 @@ fn a_damaged_session_under_the_id_is_neither_replaced_nor_touched() {
     let after: Vec<Vec<u8>> =
         cli_common::files(&home.session("s")).iter().map(|path| fs::read(path).unwrap()).collect();
     assert!(before == after);
+}
+
+#[test]
+fn a_directory_stands_for_every_log_below_it() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("logs/deep/er")).unwrap();
+    for (name, id) in [("logs/b.jsonl", "b"), ("logs/deep/a.jsonl", "a"), ("logs/deep/er/c.jsonl.zstd", "c")] {
+        let text = messages(id, 2);
+        let bytes = if id == "c" { zstd::encode_all(text.as_bytes(), 3).unwrap() } else { text.into_bytes() };
+        home.write(name, bytes);
+    }
+    home.write("logs/notes.txt", "not a log");
+    home.write("logs/deep/odd.jsonl", "{\"a\":1}\n");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("..", home.path("logs/deep/loop")).unwrap();
+    let ran = home.run(["import", "logs", "--json"]).with(FAILED);
+    let rows: Vec<_> = ran.json().iter().map(|row| (row["file"].clone(), row["status"].clone())).collect();
+    let expected = [
+        ("logs/b.jsonl", "imported"),
+        ("logs/deep/a.jsonl", "imported"),
+        ("logs/deep/odd.jsonl", "refused"),
+        ("logs/deep/er/c.jsonl.zstd", "imported"),
+    ];
+    assert_eq!(rows, expected.map(|(file, status)| (Value::from(file), Value::from(status))));
+    let ran = home.run(["import", "logs"]).with(FAILED).says(&["logs/deep/odd.jsonl"]);
+    assert!(ran.out.ends_with("4 logs: 3 unchanged, 1 refused\n"), "{}", ran.out);
+    home.run(["verify"]).ok();
+    home.run(["import", "logs", "--id", "x"]).with(cli_common::USAGE).says(&["--id"]);
+    fs::create_dir(home.path("void")).unwrap();
+    home.run(["import", "void"]).with(FAILED).says(&["void", "no session logs", ".jsonl.zstd"]);
+}
+
+#[test]
+fn of_a_migrated_log_the_highest_generation_is_taken_and_the_others_are_named() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("logs/s")).unwrap();
+    for (name, count) in
+        [("session.jsonl", 1), ("session.v1.jsonl", 2), ("session.v2.jsonl", 9), ("session.v10.jsonl", 3)]
+    {
+        home.write(&format!("logs/s/{name}"), messages("s", count));
+    }
+    let older = ["session.jsonl", "session.v1.jsonl", "session.v2.jsonl"];
+    for given in [
+        &["logs"][..],
+        &["logs/s"],
+        &["logs/s/session.v1.jsonl"],
+        &["logs/s/session.v10.jsonl"],
+        &["logs/s/session.jsonl", "logs/s/session.v2.jsonl"],
+    ] {
+        let arguments = ["import", "--json"].iter().chain(given);
+        let row = home.run(arguments).ok().document();
+        assert_eq!(
+            (&row["file"], &row["events"]),
+            (&Value::from("logs/s/session.v10.jsonl"), &Value::from(3)),
+            "{row}"
+        );
+        let shadowed: Vec<_> = row["shadowed"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(shadowed, older.map(|name| format!("logs/s/{name}")), "{row}");
+    }
+    let ran = home.run(["import", "logs/s/session.v1.jsonl"]).ok();
+    assert!(ran.out.contains("not read: logs/s/session.jsonl, logs/s/session.v1.jsonl"), "{}", ran.out);
+    // Other names state no generation.
+    home.write("logs/notes.v1.jsonl", messages("n1", 1));
+    home.write("logs/notes.v2.jsonl", messages("n2", 1));
+    assert_eq!(home.run(["import", "logs/notes.v1.jsonl", "--json"]).ok().document()["id"], "n1");
+}
+
+#[test]
+fn g5_odd_call_ids_are_told() {
+    let home = Home::new();
+    let call = |seq| event(seq, "tool/call", r#"{"turn":1,"step":1,"callId":"","name":"n","arguments":"{}"}"#);
+    let file = home.write("calls.jsonl", log("s", [call(0), call(1)]));
+    let ran = home.run(["import", &file]).ok();
+    assert!(ran.out.contains("2 events have an empty call id, kept as it is"), "{}", ran.out);
 }

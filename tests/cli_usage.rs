@@ -32,7 +32,7 @@ fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
         &["import", &file, "--id", ""],
         &["import", &file, "--id", &long],
         &["export"],
-        &["export", "a", "--format", "dsh"],
+        &["export", "a", "--format", "xml"],
         &["events", "a", "--from", "x"],
         &["show", "a", "--width", "3"],
         &["--store", "", "ls"],

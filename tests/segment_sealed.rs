@@ -267,7 +267,7 @@ fn r4_missing_foreign_and_misplaced_segments_are_classified() {
         ("a cut header", &[DamageClass::Gap], 1, Some(first[..50].to_vec())),
     ];
     let mut newer = first[..96].to_vec();
-    newer[8] = 2;
+    newer[8] = 3;
     newer.truncate(92);
     newer.extend_from_slice(&crc32fast::hash(&newer).to_le_bytes());
     cases.push(("a later version", &[DamageClass::ForeignVersion], 0, Some(newer)));
@@ -338,4 +338,61 @@ fn a_session_without_events_has_nothing_to_seal() {
     seal(&engine);
     assert_eq!(engine.head(&id("s")).unwrap().epoch, head.epoch);
     assert_holds(&engine, 5);
+}
+
+/// Writes another version into a file whose checksum over the first `length` bytes stands behind them.
+fn reversion(path: &Path, version: u8, length: usize) -> Vec<u8> {
+    let original = fs::read(path).unwrap();
+    let mut bytes = original.clone();
+    bytes[8] = version;
+    let checksum = crc32fast::hash(&bytes[..length]);
+    bytes[length..length + 4].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(path, bytes).unwrap();
+    original
+}
+
+#[test]
+fn n2_foreign_versions_are_refused_with_the_way_out_and_touched_by_nobody() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = written(home.path(), 40);
+    seal(&engine);
+    go_on(&engine, 44);
+    let segment = segments(&session(home.path())).pop().unwrap();
+    let journal = journals(&session(home.path())).pop().unwrap();
+    let store = home.path().join("STORE");
+    let cases = [
+        (&store, 0, 32, &["older", "export", "import"][..]),
+        (&store, 9, 32, &["newer", "upgrade"]),
+        (&segment, 1, 92, &["older", "export", "import"]),
+        (&segment, 9, 92, &["newer", "upgrade"]),
+        (&journal, 9, 92, &["newer", "upgrade"]),
+    ];
+    for (path, version, length, words) in cases {
+        let original = reversion(path, version, length);
+        let planted = fs::read(path).unwrap();
+        let what = format!("version {version} of {}", path.display());
+        let error = match options().open(home.path()) {
+            Err(error) => error,
+            Ok(engine) => {
+                let error = engine.open_session(&id("s")).unwrap_err();
+                assert_eq!(engine.verify(&id("s")).status, CheckStatus::Unsupported, "{what}");
+                for refused in [
+                    engine.take_over(&id("s")).map(drop),
+                    engine.seal(&id("s"), SealOptions::new()).map(drop),
+                    engine.rebuild_derived(&id("s")).map(drop),
+                    try_events(&engine, "s").map(drop),
+                ] {
+                    assert_eq!(refused.unwrap_err().kind, ErrorKind::Unsupported, "{what}");
+                }
+                error
+            }
+        };
+        assert_eq!(error.kind, ErrorKind::Unsupported, "{what}: {error}");
+        assert_eq!(error.damage.as_ref().unwrap().class, DamageClass::ForeignVersion, "{what}");
+        assert_eq!(error.file.as_ref(), Some(path), "{what}");
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{what}: {error}");
+        assert!(fs::read(path).unwrap() == planted, "{what}");
+        fs::write(path, original).unwrap();
+    }
+    assert_holds(&options().open(home.path()).unwrap(), 44);
 }

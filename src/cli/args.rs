@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 /// Keeps, repairs, searches and moves session logs of AI agents.
 ///
@@ -35,9 +35,11 @@ pub enum Verb {
     /// Takes DeepSeek Harness logs (.jsonl and .jsonl.zstd, packed or not, formats 0 and 1, with or without seq and time) and this
     /// tool's own JSONL. A file comes in whole or not at all. An id that is there already is refused, unless the stored log is
     /// identical (unchanged) or the file goes on where it ends (extended).
-    Import(Import),
-    /// Write a session's events to standard output or a file
-    Export(Export),
+    Import(super::import::Import),
+    /// Write a session to standard output or a file, for other programs or for people
+    ///
+    /// Nothing of a damaged session is written.
+    Export(super::export::Export),
     /// List sessions, newest activity first
     Ls(Ls),
     /// Show a session's transcript for people
@@ -51,6 +53,22 @@ pub enum Verb {
     Messages(Messages),
     /// Print a session's events
     Events(Events),
+    /// Print the last answer of the model, for shell hooks
+    ///
+    /// That is the last text of the model that is still part of the history; after a compaction that took them all, the last one
+    /// of the log. The exit status is 1 when there is none.
+    Last(super::last::Last),
+    /// Find where something was said: in messages, tool input and tool output
+    ///
+    /// Hits come session by session, each line that holds one once. Where a step was cut short, what the model had streamed until
+    /// then is searched too. Damaged sessions are searched up to the damage and make the exit status 1; finding nothing does not.
+    Grep(super::grep::Grep),
+    /// Write a session as one page for a browser, which needs no network
+    ///
+    /// Of a damaged session the page shows what comes before the damage and says so; the exit status is 1 then.
+    View(super::view_page::ViewPage),
+    /// Count events, turns, tool calls, tokens, time and bytes of a session or of the whole store
+    Stats(super::stats::Stats),
     /// Check sessions in full: checksums, seqs, payloads, surface
     ///
     /// Prints one line per session and a summary. A session that ends inside a turn is sound (open-turn); torn, damaged and
@@ -64,35 +82,6 @@ pub enum Verb {
     ///
     /// Without ids all sessions; those that are open for writing are passed over then.
     Seal(Seal),
-}
-
-#[derive(Debug, Args)]
-pub struct Import {
-    /// Files to read; - is standard input
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-    /// Store the session under this id instead of its own; for one file
-    #[arg(long, value_name = "ID")]
-    pub id: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// The header and one event per line, payloads byte for byte
-    Jsonl,
-}
-
-#[derive(Debug, Args)]
-pub struct Export {
-    /// Session id, or an unambiguous beginning of it
-    #[arg(value_name = "ID")]
-    pub id: String,
-    /// What to write
-    #[arg(long, value_enum, default_value = "jsonl")]
-    pub format: Format,
-    /// File to write instead of standard output; it appears whole or not at all, for its owner's eyes only
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -4,19 +4,31 @@ mod args;
 mod events;
 mod export;
 mod failure;
+mod grep;
 mod import;
+mod inputs;
+mod last;
 mod ls;
+mod markdown;
 mod messages;
 mod output;
+mod page;
+mod pattern;
+mod progress;
 mod repair;
+mod replacement;
 mod seal;
 mod show;
+mod stats;
 mod store;
+mod streamed;
 mod summary;
+mod text;
 mod time;
 mod transcript;
 mod verify;
 mod view;
+mod view_page;
 
 use std::process::ExitCode;
 
@@ -66,6 +78,10 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
             Verb::Show(arguments) => show::run(&backend, arguments, json, out).await,
             Verb::Messages(arguments) => messages::run(&backend, arguments, json, out).await,
             Verb::Events(arguments) => events::run(&backend, arguments, json, out).await,
+            Verb::Last(arguments) => last::run(&backend, arguments, json, out).await,
+            Verb::Grep(arguments) => grep::run(&backend, arguments, json, out).await,
+            Verb::Stats(arguments) => stats::run(&backend, arguments, json, out).await,
+            Verb::View(arguments) => view_page::run(&backend, arguments, json, out).await,
             Verb::Verify(arguments) => verify::run(&backend, arguments, json, out).await,
             Verb::Repair(arguments) => repair::run(&backend, arguments, json, out).await,
             Verb::Seal(arguments) => seal::run(&backend, arguments, json, out).await,

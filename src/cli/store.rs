@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use sessionlog::backend::{Backend, BackendError, ErrorKind, ReadLimit};
+use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened};
 use sessionlog::event::limits::MAX_ID_BYTES;
-use sessionlog::event::{Event, SessionHeader, SessionId};
-use sessionlog::segment::SegmentBackend;
+use sessionlog::event::{SessionHeader, SessionId};
+use sessionlog::segment::{EngineOptions, SegmentBackend};
 
 use super::args::Common;
 use super::failure::Failure;
-use super::output::one_line;
+use super::output::{complain, one_line};
 
 /// Most candidates that an ambiguous id lists.
 const MOST_CANDIDATES: usize = 20;
@@ -30,6 +30,11 @@ pub fn root(common: &Common) -> Result<PathBuf, Failure> {
     }
 }
 
+/// How the engine works: `SESSIONLOG_MAP=1` has it map sealed segments instead of reading them.
+pub fn engine_options() -> EngineOptions {
+    EngineOptions::new().map_segments(std::env::var_os("SESSIONLOG_MAP").is_some_and(|value| value == "1"))
+}
+
 /// Opens an existing store.
 pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     let missing = |what: &str| {
@@ -47,7 +52,7 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
         return Err(missing("there is no store in the directory"));
     }
-    Ok(SegmentBackend::open(root)?)
+    Ok(SegmentBackend::with_options(root, engine_options())?)
 }
 
 /// One entry of a listing.
@@ -132,25 +137,12 @@ pub fn id(given: &str) -> Result<SessionId, Failure> {
     })
 }
 
-/// Reads a session's events from `from` on, page by page, in bounded memory. `take` returns `false` to stop.
-pub async fn for_each_event(
-    backend: &SegmentBackend,
-    id: &SessionId,
-    from: u64,
-    mut take: impl FnMut(Event) -> Result<bool, Failure>,
-) -> Result<u64, Failure> {
-    let mut at = from;
-    loop {
-        let page = backend.read(id, at, ReadLimit::default()).await?;
-        for event in page.items.iter().flat_map(sessionlog::event::Item::events) {
-            at = event.seq() + 1;
-            if !take(event)? {
-                return Ok(at);
-            }
-        }
-        match page.next {
-            Some(next) => at = next,
-            None => return Ok(at),
-        }
+/// Says that an incomplete record at a session's end was left out; a live writer's is its own business.
+pub fn note_torn(opened: &Opened, id: &SessionId) {
+    if let Some(torn) = opened.torn.as_ref().filter(|_| !opened.live) {
+        complain(&format!(
+            "sessionlog: session {id}: left out an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
+            torn.bytes
+        ));
     }
 }

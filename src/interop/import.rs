@@ -217,6 +217,8 @@ impl<R: Read> Import<R> {
     fn advance(&mut self) {
         let step = self.read_line();
         self.report.events = self.intake.next_seq();
+        self.report.empty_call_ids = self.intake.calls().empty;
+        self.report.repeated_call_ids = self.intake.calls().repeated;
         note_lines(&mut self.report, &self.lines);
         if !matches!(step, Ok(true)) {
             self.intake.end_run();

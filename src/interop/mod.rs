@@ -2,8 +2,8 @@
 //!
 //! [`Import`] reads a log from any [`std::io::Read`], as text or zstd in any framing, in memory bounded by one line and one packed
 //! run; what it cannot vouch for it refuses with an [`ImportError`] that names the place. [`JsonlWriter`] writes this crate's own
-//! JSONL, [`DshWriter`] the packed rows of DeepSeek Harness. [`Comparer`] tells whether a log is the same as, or a continuation
-//! of, one that is already stored.
+//! JSONL, [`DshWriter`] the packed rows of DeepSeek Harness, through [`ZstdLines`] where they are to be compressed. [`Comparer`]
+//! tells whether a log is the same as, or a continuation of, one that is already stored.
 //!
 //! ```
 //! use sessionlog::interop::{Import, ImportOptions};
@@ -19,9 +19,11 @@
 //! # Ok::<(), sessionlog::interop::ImportError>(())
 //! ```
 
+mod calls;
 mod compare;
 mod error;
 mod export;
+mod frames;
 mod import;
 mod intake;
 mod lines;
@@ -32,6 +34,7 @@ mod source;
 pub use compare::{Comparer, Comparison, compare};
 pub use error::{ImportError, ImportErrorKind};
 pub use export::{DshWriter, JsonlWriter};
+pub use frames::ZstdLines;
 pub use import::{Import, ImportOptions};
 pub use lines::MAX_LINE_BYTES;
 pub use report::ImportReport;

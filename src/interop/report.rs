@@ -38,6 +38,10 @@ pub struct ImportReport {
     pub upgraded: Upgraded,
     /// Events that stood in the log twice with identical bytes and were taken once.
     pub overlaps_dropped: u64,
+    /// Tool calls and results whose call id is empty or missing; kept as they are.
+    pub empty_call_ids: u64,
+    /// Tool calls that have the id of an earlier call; kept as they are.
+    pub repeated_call_ids: u64,
     /// Blank lines passed over.
     pub blank_lines: u64,
     /// Lines that ended in CR LF.

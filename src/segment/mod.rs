@@ -36,6 +36,7 @@
 //! - `scan`, `log`: the one scanner, for a journal and for the chain of journals.
 //! - `sealed`: segments that stand for journals, written once for size and for reading; `seal`, `sealer`: making them.
 //! - `lock`, `writer`, `recovery`, `builder`: owning, appending, taking over, creating.
+//! - `engine`: the operations on a store: creating, forking, listing, removing, the trash.
 //! - [`Reader`], [`Engine`], [`SegmentBackend`]: what the rest of the crate and applications use.
 //!
 //! # Durability
@@ -65,6 +66,7 @@ mod scan;
 mod seal;
 mod sealed;
 mod sealer;
+mod select;
 mod store_file;
 mod tree;
 mod verify;
@@ -72,8 +74,9 @@ mod writer;
 
 pub use backend::SegmentBackend;
 pub use catalog::{Summarised, Summary};
-pub use engine::{Engine, EngineOptions};
+pub use engine::{Engine, EngineOptions, SectionBytes, Sections, StateError, Trashed};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
 pub use seal::{SealOptions, Sealed};
+pub use select::Selection;
 pub use verify::{CheckStatus, Rebuilt, SessionCheck};

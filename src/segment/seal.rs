@@ -28,7 +28,7 @@ use super::scan::{Journal, Opening};
 use super::sealed::chain::Link;
 use super::sealed::derived;
 use super::sealed::file::SealedWriter;
-use super::sealed::footer::MAGIC;
+use super::sealed::footer::FORMAT;
 use super::sealed::segment::Segment;
 use super::tree;
 use super::verify;
@@ -360,7 +360,7 @@ impl<'a> Draft<'a> {
         let draft = Self::at(directory, random)?;
         let failed = |error| directory.io("writing a sealed segment", &draft.temporary, error);
         let file = directory.files.open(&draft.temporary, Access::CreateNew).map_err(failed)?;
-        write_all_at(&*file, &header.encode_as(MAGIC), 0).map_err(failed)?;
+        write_all_at(&*file, &header.encode_as(FORMAT), 0).map_err(failed)?;
         let mut writer = SealedWriter::new(&*file, header.salt, stretch.from, level);
         each_item(directory, stretch.from, stretch.upto, go_on, |item| {
             fold = fold.take().and_then(|mut fold| fold.apply_item(&item).ok().map(|()| fold));

@@ -1,9 +1,14 @@
 //! The engine: all sessions of one store directory.
 
+mod checking;
 mod creation;
 mod listing;
 mod making;
 mod options;
+mod removal;
+mod sections;
+mod state;
+mod trash;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::builder::Site;
-use super::catalog::{CATALOG_FILE, Catalog};
+use super::catalog::Catalog;
 use super::directory::{SessionDirectory, TEMPORARY};
 use super::fetch;
 use super::files::FileKind;
 use super::key;
-use super::lock::{self, SessionLock};
+use super::lock;
 use super::log;
 use super::random::Random;
 use super::reader::Reader;
@@ -25,16 +30,17 @@ use super::recovery;
 use super::seal::{self, Extent, SealOptions, Sealed};
 use super::sealer::{Job, Sealer};
 use super::store_file::{self, StoreId};
-use super::tree;
-use super::verify::{self, CheckStatus, Rebuilt, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, DamageClass, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision,
-    SealingFailure, SealingObserver, Taken,
+    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, SealingFailure,
+    SealingObserver, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
 pub use options::EngineOptions;
+pub use sections::{SectionBytes, Sections};
+pub use state::StateError;
+pub use trash::Trashed;
 
 /// Name of the directory of all sessions.
 const SESSIONS: &str = "sessions";
@@ -313,39 +319,6 @@ impl Engine {
         }
     }
 
-    /// Removes a session: it disappears at once, then its files go.
-    ///
-    /// # Errors
-    /// `NotFound`; `Busy` beside a writer, also this process's own; identity mismatch, because the files are another
-    /// session's; I/O.
-    pub fn delete(&self, id: &SessionId) -> Result<(), BackendError> {
-        let site = &self.0.site;
-        let directory = self.directory(id);
-        directory.check()?;
-        // A session whose header cannot be read may go; one that is another's may not.
-        if let Err(error) = directory.read_header() {
-            let class = error.damage.as_ref().map(|damage| damage.class);
-            if class == Some(DamageClass::IdentityMismatch) {
-                return Err(error);
-            }
-        }
-        self.give_way(id);
-        let lock = SessionLock::take(&directory)?;
-        let failed = |error| directory.io("deleting the session", &directory.path, error);
-        let number = site.random.number().map_err(failed)?;
-        let temporary = site.sessions.join(format!("{TEMPORARY}{number:016x}"));
-        site.files.rename(&directory.path, &temporary).map_err(failed)?;
-        locked(&self.0.writers).remove(id);
-        locked(&self.0.readers).retain(|(owner, _)| owner != id);
-        site.files.sync_directory(&site.sessions).map_err(failed)?;
-        tree::remove(&*site.files, &temporary).map_err(failed)?;
-        drop(lock);
-        if let Some(sealer) = &self.0.sealer {
-            sealer.settle(id);
-        }
-        site.files.sync_directory(&site.sessions).map_err(failed)
-    }
-
     /// The log's end: from memory where this engine is the session's writer, else from a scan.
     ///
     /// # Errors
@@ -449,54 +422,7 @@ impl Engine {
         lock::holder(&self.directory(id))
     }
 
-    /// Checks every byte of a session: checksums, the chain of files, seqs, the JSON syntax of every payload, that every stored index,
-    /// count and checkpoint follows from the records, and that the catalogue says of the session what its log says. Writes nothing and
-    /// needs no lock. What is merely derived wrongly has a class of its own; see
-    /// [`DamageClass::is_derived`](crate::backend::DamageClass::is_derived).
-    pub fn verify(&self, id: &SessionId) -> SessionCheck {
-        let directory = self.directory(id);
-        let mut check = verify::session(&directory);
-        if check.error.is_none() {
-            let mut catalog = locked(&self.0.catalog);
-            let catalog = catalog.get_or_insert_with(|| Catalog::read(&*self.0.site.files, &self.0.root));
-            if catalog.contradicts(&key::key(id), &directory) {
-                let detail = "the catalogue says something else of the session than its log, which is intact; \
-                              `sessionlog verify --repair-derived` derives it afresh";
-                let path = self.0.root.join(CATALOG_FILE);
-                check.status = CheckStatus::Damaged;
-                check.error = Some(directory.damage(DamageClass::Catalogue, &path, None, check.events, detail));
-            }
-        }
-        check
-    }
-
-    /// Derives afresh whatever [`Engine::verify`] finds to be derived wrongly: indexes, counts, checkpoints, the catalogue's entry. No
-    /// record changes; each file is replaced whole. Says what was rebuilt; nothing if all was right.
-    ///
-    /// # Errors
-    /// `NotFound`; `Busy` beside a writer, also this process's own; damage of the records, and then nothing was changed; I/O.
-    pub fn rebuild_derived(&self, id: &SessionId) -> Result<Vec<Rebuilt>, BackendError> {
-        let directory = self.directory(id);
-        directory.check()?;
-        self.give_way(id);
-        let lock = SessionLock::take(&directory)?;
-        tree::clear_session(&directory);
-        let mut rebuilt = verify::rebuild(&directory, &self.0.site.random, true)?;
-        let (files, root) = (&*self.0.site.files, &self.0.root);
-        let mut catalog = locked(&self.0.catalog);
-        let catalog = catalog.get_or_insert_with(|| Catalog::read(files, root));
-        if catalog.contradicts(&key::key(id), &directory) {
-            catalog.forget(&key::key(id));
-            let file = root.join(CATALOG_FILE);
-            let written = self.0.site.random.number().and_then(|number| catalog.write(files, root, number));
-            written.map_err(|error| BackendError::io("rewriting the catalogue", &file, error))?;
-            rebuilt.push(Rebuilt { class: DamageClass::Catalogue, file });
-        }
-        drop(lock);
-        Ok(rebuilt)
-    }
-
-    /// Bytes of all files of a session, but for those that are just being written.
+    /// Bytes of the files in a session's directory, but for those that are just being written.
     ///
     /// # Errors
     /// `NotFound`, I/O.

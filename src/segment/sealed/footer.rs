@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::block::{Block, decompress};
 use crate::backend::Checkpoint;
 use crate::event::JsonText;
+use crate::segment::journal::Format;
 
-/// Last bytes of every sealed segment.
-pub(crate) const MAGIC: [u8; 8] = *b"slogSEAL";
+/// Sealed segments. Version 1, in which every delta's length was stored, was never released.
+pub(crate) const FORMAT: Format = Format { magic: *b"slogSEAL", version: 2 };
 
 /// Length of the trailer in bytes.
 pub(crate) const TRAILER_BYTES: usize = 32;
@@ -98,7 +99,7 @@ impl Footer {
         trailer.extend_from_slice(&unpacked.to_le_bytes());
         trailer.extend_from_slice(&footer_crc.to_le_bytes());
         trailer.extend_from_slice(&part_crc(salt, offset, &trailer).to_le_bytes());
-        trailer.extend_from_slice(&MAGIC);
+        trailer.extend_from_slice(&FORMAT.magic);
         out.extend_from_slice(&trailer);
         Ok(out)
     }
@@ -154,7 +155,7 @@ impl Trailer {
         let u32_at = |at: usize| bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let offset = u64::from_le_bytes(*bytes.first_chunk()?);
         let trailer = Self { offset, stored: u32_at(8)?, unpacked: u32_at(12)?, crc: u32_at(16)? };
-        let sound = bytes.ends_with(&MAGIC)
+        let sound = bytes.ends_with(&FORMAT.magic)
             && u32_at(20)? == part_crc(salt, offset, bytes.get(..20)?)
             && offset.checked_add(u64::from(trailer.stored))?.checked_add(TRAILER_BYTES as u64)? == length
             && usize::try_from(trailer.unpacked).ok()? <= MAX_FOOTER_BYTES;

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::file::{SealedFault, read_block, read_block_afresh, read_conversation, read_footer};
-use super::footer::{BlockEntry, Footer, MAGIC};
+use super::block::Wanted;
+use super::file::{SealedFault, Source, read_block, read_block_afresh, read_conversation, read_footer};
+use super::footer::{BlockEntry, FORMAT, Footer};
 use super::shared;
-use crate::backend::{BackendError, DamageClass};
+use crate::backend::{BackendError, DamageClass, ErrorKind};
 use crate::event::{Event, Item};
 use crate::segment::directory::{SessionDirectory, identity};
 use crate::segment::files::{Access, File, Identity, Stat, read_full_at};
@@ -18,7 +19,7 @@ const COPY_BYTES: usize = 1 << 20;
 /// A sealed segment whose header and footer are sound, open for reading.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    file: Box<dyn File>,
+    source: Source,
     pub(crate) path: PathBuf,
     pub(crate) header: JournalHeader,
     /// The last journal sealed into it: what the journal behind it names as its predecessor.
@@ -79,11 +80,20 @@ fn open_header_at(
     let filled = read_full_at(&*file, &mut bytes, 0).map_err(failed)?;
     bytes.truncate(filled);
     let damage = |class, detail: &str| Err(directory.damage(class, path, Some(0), intact_before, detail));
-    let header = match JournalHeader::decode_as(&bytes, MAGIC) {
+    let header = match JournalHeader::decode_as(&bytes, FORMAT) {
         Ok(header) => header,
         Err(HeaderFault::Cut) => return damage(DamageClass::Gap, "the file was cut within its header"),
         Err(HeaderFault::Nul) => return damage(DamageClass::NulHole, "zeros stand where the segment's header was"),
         Err(HeaderFault::Bad) => return damage(DamageClass::BadHeader, "this is not a sound segment header"),
+        Err(HeaderFault::Foreign(version)) if version < FORMAT.version => {
+            let detail = format!(
+                "segment format {version} is older than what this build reads: export the session with the build that wrote \
+                 it and import it again. The log is left as it is"
+            );
+            let mut earlier = directory.damage(DamageClass::ForeignVersion, path, Some(8), intact_before, detail);
+            earlier.kind = ErrorKind::Unsupported;
+            return Err(earlier);
+        }
         Err(HeaderFault::Foreign(version)) => {
             let what = format!("segment format {version}");
             return Err(directory.unsupported(path, Some(8), intact_before, &what));
@@ -150,7 +160,8 @@ impl Segment {
             footer.continued = true;
         }
         let Stat { identity, length, .. } = stat;
-        Ok(Some(Self { file, path, header, last_journal, identity, length, footer, until, shared }))
+        let source = Source::new(file, length);
+        Ok(Some(Self { source, path, header, last_journal, identity, length, footer, until, shared }))
     }
 
     /// The segment as what a journal continues when it counts in part.
@@ -176,7 +187,7 @@ impl Segment {
     /// Damage, with the events before the block intact; I/O.
     pub(crate) fn block(&self, directory: &SessionDirectory, index: usize) -> Result<Vec<Item>, BackendError> {
         let Some(block) = self.footer.blocks.get(index) else { return Ok(Vec::new()) };
-        let mut items = read_block(&*self.file, block, self.header.salt)
+        let mut items = read_block(&self.source, block, self.header.salt)
             .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))?;
         if block.next_seq > self.next_seq() {
             items = items.iter().filter_map(|item| item.slice(block.first_seq, self.next_seq())).collect();
@@ -194,7 +205,7 @@ impl Segment {
         entry: &BlockEntry,
         first_seq: u64,
     ) -> Result<(BlockEntry, Vec<Item>), BackendError> {
-        read_block_afresh(&*self.file, entry, self.header.salt, first_seq)
+        read_block_afresh(&self.source, entry, self.header.salt, first_seq)
             .map_err(|fault| error_of(directory, &self.path, fault, first_seq))
     }
 
@@ -209,7 +220,7 @@ impl Segment {
         while at < end {
             let wanted = usize::try_from(end - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
             let piece = buffer.get_mut(..wanted).unwrap_or_default();
-            if read_full_at(&*self.file, piece, at)? < wanted {
+            if read_full_at(self.source.file(), piece, at)? < wanted {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             write(piece, at)?;
@@ -218,16 +229,20 @@ impl Segment {
         Ok(end)
     }
 
-    /// The events of a block that are no packed deltas, in log order.
+    /// The wanted events of a block that are no packed deltas, in log order.
     ///
     /// # Errors
     /// As [`Segment::block`].
-    pub(crate) fn conversation(&self, directory: &SessionDirectory, index: usize) -> Result<Vec<Event>, BackendError> {
+    pub(crate) fn conversation(
+        &self,
+        directory: &SessionDirectory,
+        index: usize,
+        wanted: Wanted<'_>,
+    ) -> Result<Vec<Event>, BackendError> {
         let Some(block) = self.footer.blocks.get(index) else { return Ok(Vec::new()) };
-        let mut events = read_conversation(&*self.file, block, self.header.salt)
-            .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))?;
-        events.retain(|event| event.seq() < self.next_seq());
-        Ok(events)
+        let here = |seq: u64, event_type: &str, data: &str| seq < self.next_seq() && wanted(seq, event_type, data);
+        read_conversation(&self.source, block, self.header.salt, &here)
+            .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))
     }
 }
 
