@@ -10,8 +10,27 @@ use std::process::Stdio;
 
 use cli_common::{FAILED, Home, MISSING, READERS, USAGE, log, messages, said};
 
-const VERBS: [&str; 13] = [
-    "import", "export", "ls", "show", "messages", "events", "last", "grep", "view", "stats", "verify", "repair", "seal",
+const VERBS: [&str; 20] = [
+    "import",
+    "export",
+    "ls",
+    "show",
+    "messages",
+    "last",
+    "grep",
+    "stats",
+    "view",
+    "events",
+    "verify",
+    "repair",
+    "seal",
+    "fork",
+    "salvage",
+    "rm",
+    "prune",
+    "explain",
+    "completions",
+    "man",
 ];
 
 #[test]
@@ -29,7 +48,13 @@ fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
         &["last"],
         &["fork", "a"],
         &["ls", "--nope"],
-        &["ls", "--tree"],
+        &["ls", "--tree=x"],
+        &["explain", "nope"],
+        &["man", "nope"],
+        &["completions", "nope"],
+        &["rm"],
+        &["prune"],
+        &["salvage", "a"],
         &["ls", "extra"],
         &["ls", "--limit", "-1"],
         &["ls", "--since", "yesterday-ish"],

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod schema;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
