@@ -34,6 +34,7 @@ from reader_events import (
     TEXT,
     TOOL,
     Cursor,
+    Cuts,
     Nonsense,
     check_json,
     delta_lines,
@@ -91,7 +92,7 @@ class FileHeader:
             bad("bad-header", "not a header")
         if crc(data[: length - 4]) != struct.unpack_from("<I", data, length - 4)[0]:
             bad("bad-header", "the header's checksum is wrong")
-        if version != 1 or algorithm != 1:
+        if version != (1 if magic == JOURNAL_MAGIC else 2) or algorithm != 1:
             bad("foreign-version", f"format {version}, checksum {algorithm}")
         self.salt = data[16:24]
         self.first_seq, self.epoch, before, salt_before, end_before = struct.unpack_from("<QQQ8sQ", data, 40)
@@ -380,8 +381,10 @@ class Segment:
             texts.end()
             return []
         cursor = Cursor(data)
+        steps, rights, lengths = (Cursor(cursor.bytes()) for _ in range(3))
+        cuts = Cuts(text, rights, lengths)
         count, names = cursor.varint(), cursor.names()
-        seqs, kinds, numbers, calls, counts, starts, steps, lengths = columns = [Cursor(cursor.bytes()) for _ in range(8)]
+        seqs, kinds, numbers, calls, counts, starts = columns = [Cursor(cursor.bytes()) for _ in range(6)]
         need(count <= kinds.rest(), "a count beyond what follows")
         cursor.end()
 
@@ -390,26 +393,28 @@ class Segment:
             need(place < len(names), "a name that is not in the list")
             return names[place].encode()
 
-        time, runs = 0, []
+        time, place, runs = 0, [0, 0, 0], []
         for _ in range(count):
             seq += seqs.varint()
             kind = kinds.byte()
             named, kind = kind & NAMED, kind & ~NAMED
             need(kind in (TEXT, REASONING, TOOL) and (not named or kind == TOOL), "a run of unknown kind")
-            place = (numbers.varint(), numbers.varint(), numbers.varint())
+            place = [number + numbers.signed() for number in place]
+            need(min(place) >= 0, "a number that is not a safe integer")
             call = name() if kind == TOOL else b""
             tool = name() if named else None
             deltas = counts.varint()
-            need(0 < deltas <= lengths.rest(), "a run of wrong length")
+            need(0 < deltas <= steps.rest() + 1, "a run of wrong length")
             time += starts.signed()
             moments = [time]
             for _ in range(deltas - 1):
                 time += steps.signed()
                 moments.append(time)
-            pieces = [texts.take(lengths.varint()) for _ in range(deltas)]
+            pieces = [texts.take(cuts.length(texts.at)) for _ in range(deltas)]
             runs.append(list(delta_lines(seq, moments, pieces, kind, place, call, tool)))
             seq += deltas
-        for column in (texts, *columns):
+        need(cuts.right is None, "cuts left over")
+        for column in (texts, steps, lengths, *columns):
             column.end()
         return runs
 
@@ -642,7 +647,7 @@ def main(arguments):
             names = [key_of(identity)]
         else:
             identity = None
-            names = sorted(name for name in os.listdir(sessions) if not name.startswith(".tmp-"))
+            names = sorted(name for name in os.listdir(sessions) if not name.startswith((".tmp-", ".trash-")))
     except (Problem, OSError) as problem:
         report(str(problem))
         return 1

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use crate::event::chunk::{AssistantChunk, Finish, StreamChunk};
+use crate::event::chunk::{ASSISTANT_CHUNK, AssistantChunk, Finish, StreamChunk};
 use crate::event::content::{ContentBlock, ModelSource, Source, TokenUsage};
 use crate::event::control::{
     HeaderSnapshot, RequestContext, RequestHeader, StepEnd, StepStart, TodoStatus, TodoWrite, ToolCall, TurnEnd,
@@ -29,7 +29,7 @@ use crate::event::json;
 use crate::event::message::{AssistantMessage, ToolResult, UserMessage};
 use crate::event::payload::{Payload, to_json};
 use crate::event::run::{DeltaKind, RunHead};
-use crate::event::{Event, JsonText, NewEvent, Placement, SessionHeader};
+use crate::event::{Batch, Event, JsonText, NewEvent, Placement, SessionHeader};
 use crate::interop::{DshWriter, JsonlWriter};
 
 /// Events of a small recording: a morning's work.
@@ -90,6 +90,32 @@ impl Recording {
         })
     }
 
+    /// The events as an agent of this cadence would have written them, each batch one flush. Memory: one turn and one batch.
+    pub fn batches(&self, cadence: Cadence) -> impl Iterator<Item = Batch> + use<> {
+        let mut events = self.iter().peekable();
+        std::iter::from_fn(move || {
+            let first = events.next()?;
+            let started = first.time();
+            let mut ends = cadence.ends_with(&first);
+            let mut together = vec![first];
+            while !ends && let Some(event) = events.next_if(|event| !cadence.is_over(started, event)) {
+                ends = cadence.ends_with(&event);
+                together.push(event);
+            }
+            Batch::pack(together)
+        })
+    }
+
+    /// The same conversation as if nothing had been streamed: every event but the chunks, numbered anew, without sources.
+    pub fn unstreamed(&self) -> impl Iterator<Item = Event> + use<> {
+        let spoken = self.iter().filter(|event| event.event_type() != ASSISTANT_CHUNK);
+        spoken.zip(0..).map(|(event, seq)| {
+            let mut new = NewEvent::named(event.event_type(), event.json());
+            new.placement = event.placement().map(|_| Placement::append());
+            new.at(seq, event.time())
+        })
+    }
+
     /// Writes the recording as DeepSeek Harness stores it, with packed rows.
     ///
     /// # Errors
@@ -108,6 +134,31 @@ impl Recording {
         let mut writer = JsonlWriter::new(out, &self.header())?;
         self.iter().try_for_each(|event| writer.event(&event))?;
         writer.finish()
+    }
+}
+
+/// When an agent writes what it has recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cadence {
+    /// So many milliseconds of recorded time after the first event that waits, as live streaming does.
+    Window(i64),
+    /// When a step or a turn ends.
+    Step,
+    /// At once: every event alone.
+    Event,
+}
+
+impl Cadence {
+    fn is_over(self, started: i64, next: &Event) -> bool {
+        matches!(self, Self::Window(milliseconds) if next.time() - started >= milliseconds)
+    }
+
+    fn ends_with(self, event: &Event) -> bool {
+        match self {
+            Self::Window(_) => false,
+            Self::Step => event.is::<StepEnd>() || event.is::<TurnEnd>(),
+            Self::Event => true,
+        }
     }
 }
 
@@ -567,6 +618,32 @@ mod tests {
             replaced > 2 && backwards > 20 && largest > 60_000 && messages > 60,
             "{replaced} {backwards} {largest}"
         );
+    }
+
+    #[test]
+    fn every_cadence_gives_the_same_events_in_batches_of_its_own() {
+        let recording = Recording::new(5).events(6_000);
+        let mut flushes = Vec::new();
+        for cadence in [Cadence::Event, Cadence::Window(200), Cadence::Step] {
+            let batches: Vec<Batch> = recording.batches(cadence).collect();
+            assert!(batches.iter().flat_map(Batch::events).eq(recording.iter()), "{cadence:?}");
+            flushes.push(batches.len());
+        }
+        assert!(flushes[0] == 6_000 && flushes[1] > 2 * flushes[2] && flushes[2] > 8, "{flushes:?}");
+        for batch in recording.batches(Cadence::Window(200)) {
+            let first = batch.events().next().unwrap().time();
+            assert!(batch.events().all(|event| event.time() - first < 200));
+        }
+    }
+
+    #[test]
+    fn an_unstreamed_recording_has_the_conversation_alone() {
+        let recording = Recording::new(5).events(6_000);
+        let spoken: Vec<Event> = recording.unstreamed().collect();
+        assert!(spoken.iter().zip(0..).all(|(event, seq)| event.seq() == seq && !event.is::<AssistantChunk>()));
+        let placed =
+            |events: &mut dyn Iterator<Item = Event>| events.filter(|event| event.placement().is_some()).count();
+        assert_eq!(placed(&mut spoken.into_iter()), placed(&mut recording.iter()));
     }
 
     #[test]

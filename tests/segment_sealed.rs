@@ -156,7 +156,7 @@ fn a_reader_survives_sealing_by_looking_again() {
 }
 
 #[test]
-fn background_sealing_follows_rotation_and_is_done_when_the_session_is_released() {
+fn background_sealing_follows_rotation_and_the_session_s_end() {
     let home = tempfile::tempdir().unwrap();
     let engine = EngineOptions::new().rotate_at(900).open(home.path()).unwrap();
     let mut head = create(&engine, "s", 3);
@@ -164,10 +164,18 @@ fn background_sealing_follows_rotation_and_is_done_when_the_session_is_released(
         head = append(&engine, "s", &head, head.next_seq + 4);
     }
     assert_eq!(lines(&events(&engine, "s")), lines(&expected(head.next_seq)));
-    engine.release(&id("s"), head.epoch).unwrap();
-    assert!(engine.sealing_failures().is_empty());
-    assert_eq!(journals(&session(home.path())).len(), 1);
+    engine.finish_sealing();
+    assert!(
+        journals(&session(home.path())).len() <= 2,
+        "the one being written, and one too small to be sealed by itself"
+    );
     assert!(!segments(&session(home.path())).is_empty());
+    assert_holds(&engine, head.next_seq);
+    head = append(&engine, "s", &head, head.next_seq + 1);
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.finish_sealing();
+    assert!(engine.sealing_failures().is_empty());
+    assert!(journals(&session(home.path())).len() <= 1);
     assert_holds(&engine, head.next_seq);
     seal(&engine);
     assert_eq!(segments(&session(home.path())).len(), 1);
@@ -229,15 +237,24 @@ fn r4_missing_foreign_and_misplaced_segments_are_classified() {
     let home = tempfile::tempdir().unwrap();
     let engine = EngineOptions::new().rotate_at(900).open(home.path()).unwrap();
     let mut head = create(&engine, "s", 3);
-    for _ in 0..3 {
-        while !head.next_seq.is_multiple_of(40) {
+    // Each weighs less than the one before, so none is taken in.
+    for to in [160, 220, 240] {
+        while head.next_seq < to {
             head = append(&engine, "s", &head, head.next_seq + 1);
         }
         engine.release(&id("s"), head.epoch).unwrap();
+        engine.finish_sealing();
         head = engine.take_over(&id("s")).unwrap().head;
         head = append(&engine, "s", &head, head.next_seq + 1);
     }
+    // Sealed while its writer goes on, the last one says that another file follows.
+    let before = segments(&session(home.path())).len();
+    while segments(&session(home.path())).len() == before {
+        head = append(&engine, "s", &head, head.next_seq + 1);
+        engine.finish_sealing();
+    }
     engine.release(&id("s"), head.epoch).unwrap();
+    engine.finish_sealing();
     let count = head.next_seq;
     assert_holds(&engine, count);
     let all = segments(&session(home.path()));
@@ -260,7 +277,7 @@ fn r4_missing_foreign_and_misplaced_segments_are_classified() {
         ("a cut header", &[DamageClass::Gap], 1, Some(first[..50].to_vec())),
     ];
     let mut newer = first[..96].to_vec();
-    newer[8] = 2;
+    newer[8] = 3;
     newer.truncate(92);
     newer.extend_from_slice(&crc32fast::hash(&newer).to_le_bytes());
     cases.push(("a later version", &[DamageClass::ForeignVersion], 0, Some(newer)));

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use sessionlog::backend::{Backend, BackendError, ErrorKind, ReadLimit};
+use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened};
 use sessionlog::event::limits::MAX_ID_BYTES;
-use sessionlog::event::{Event, SessionHeader, SessionId};
+use sessionlog::event::{SessionHeader, SessionId};
 use sessionlog::segment::SegmentBackend;
 
 use super::args::Common;
 use super::failure::Failure;
-use super::output::one_line;
+use super::output::{complain, one_line};
 
 /// Most candidates that an ambiguous id lists.
 const MOST_CANDIDATES: usize = 20;
@@ -41,7 +41,12 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     match root.try_exists() {
         Ok(false) => return Err(missing("no store at")),
         Ok(true) => {}
-        Err(error) => return Err(Failure::missing(format!("the store {} cannot be reached: {error}", root.display()))),
+        Err(error) => {
+            return Err(Failure::missing(format!(
+                "the store {} cannot be reached: {error}; see that each directory of the path may be entered",
+                root.display()
+            )));
+        }
     }
     // A store that lost its identity still has its sessions; the engine says what is wrong with it.
     if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
@@ -128,29 +133,19 @@ pub fn id(given: &str) -> Result<SessionId, Failure> {
         return Err(Failure::usage("a session id is empty; `sessionlog ls` shows the ids"));
     }
     SessionId::new(given).map_err(|_| {
-        Failure::usage(format!("a session id is {} bytes long; the longest has {MAX_ID_BYTES}", given.len()))
+        Failure::usage(format!(
+            "a session id is {} bytes long; the longest has {MAX_ID_BYTES}; `sessionlog ls` shows the ids",
+            given.len()
+        ))
     })
 }
 
-/// Reads a session's events from `from` on, page by page, in bounded memory. `take` returns `false` to stop.
-pub async fn for_each_event(
-    backend: &SegmentBackend,
-    id: &SessionId,
-    from: u64,
-    mut take: impl FnMut(Event) -> Result<bool, Failure>,
-) -> Result<u64, Failure> {
-    let mut at = from;
-    loop {
-        let page = backend.read(id, at, ReadLimit::default()).await?;
-        for event in page.items.iter().flat_map(sessionlog::event::Item::events) {
-            at = event.seq() + 1;
-            if !take(event)? {
-                return Ok(at);
-            }
-        }
-        match page.next {
-            Some(next) => at = next,
-            None => return Ok(at),
-        }
+/// Says that an incomplete record at a session's end was left out; a live writer's is its own business.
+pub fn note_torn(opened: &Opened, id: &SessionId) {
+    if let Some(torn) = opened.torn.as_ref().filter(|_| !opened.live) {
+        complain(&format!(
+            "sessionlog: session {id}: left out an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
+            torn.bytes
+        ));
     }
 }

@@ -286,6 +286,20 @@ fn parse_sources(text: &str) -> Result<Sources, &'static str> {
 
 /// Appends the event's line (without a line break) to `out`.
 pub fn write_line(event: &Event, out: &mut String) {
+    write_line_as(event, SourceList::Plain, out);
+}
+
+/// How a line spells `sourceEventSeqs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SourceList {
+    /// Every seq as an integer, which every reader takes.
+    Plain,
+    /// Three consecutive seqs and more as one `[start,end]` pair, which newer readers take.
+    Ranges,
+}
+
+/// As [`write_line`], with a choice.
+pub(crate) fn write_line_as(event: &Event, list: SourceList, out: &mut String) {
     let mut number = itoa::Buffer::new();
     out.push_str("{\"type\":\"");
     json::escape_into(out, event.event_type());
@@ -301,11 +315,9 @@ pub fn write_line(event: &Event, out: &mut String) {
     if let Some(placement) = event.placement() {
         if let Some(sources) = placement.sources() {
             out.push_str(",\"sourceEventSeqs\":[");
-            for (index, seq) in sources.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                out.push_str(number.format(seq));
+            match list {
+                SourceList::Plain => write_seqs(sources.iter(), &mut true, out),
+                SourceList::Ranges => write_ranges(sources, out),
             }
             out.push(']');
         }
@@ -321,6 +333,30 @@ pub fn write_line(event: &Event, out: &mut String) {
         out.push_str(",\"ignorable\":true");
     }
     out.push('}');
+}
+
+/// Appends seqs with commas between them and before all but the first of the list.
+fn write_seqs(seqs: impl Iterator<Item = u64>, first: &mut bool, out: &mut String) {
+    let mut number = itoa::Buffer::new();
+    for seq in seqs {
+        if !std::mem::take(first) {
+            out.push(',');
+        }
+        out.push_str(number.format(seq));
+    }
+}
+
+fn write_ranges(sources: &Sources, out: &mut String) {
+    let mut first = true;
+    for &(start, end) in sources.ranges() {
+        if end - start < 2 {
+            write_seqs(start..=end, &mut first, out);
+            continue;
+        }
+        out.push_str(if std::mem::take(&mut first) { "[" } else { ",[" });
+        write_seqs([start, end].into_iter(), &mut true, out);
+        out.push(']');
+    }
 }
 
 #[cfg(test)]

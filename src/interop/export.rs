@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::rows;
-use crate::event::envelope::write_line;
+use crate::event::envelope::{SourceList, write_line, write_line_as};
 use crate::event::limits::MIN_RUN_EVENTS;
 use crate::event::{ChunkRun, Event, Item, SessionHeader};
 
@@ -66,12 +66,14 @@ impl<W: Write> JsonlWriter<W> {
 }
 
 /// Writes a session as DeepSeek Harness stores it: a format 0 header that states `delegationDepth`, and a packed row for every
-/// run of at least three deltas (P3). Compress the output for its `.jsonl.zstd` form; any framing will do.
+/// run of at least three deltas (P3). Every line is one write, so [`super::ZstdLines`] as the output makes the `.jsonl.zstd`
+/// form that the harness loads.
 #[derive(Debug)]
 pub struct DshWriter<W> {
     out: W,
     line: String,
     run: Option<ChunkRun>,
+    sources: SourceList,
 }
 
 impl<W: Write> DshWriter<W> {
@@ -83,9 +85,16 @@ impl<W: Write> DshWriter<W> {
         let mut header = header.clone();
         header.version = 0;
         header.delegation_depth.get_or_insert(0);
-        let mut writer = Self { out, line: header.to_line(), run: None };
+        let mut writer = Self { out, line: header.to_line(), run: None, sources: SourceList::Plain };
         writer.write_out()?;
         Ok(writer)
+    }
+
+    /// Spells three consecutive source seqs and more as one `[start,end]` pair. Shorter, but releases of the harness from
+    /// before such pairs refuse the log; plain lists, which all take, are what is written otherwise.
+    pub fn source_ranges(mut self, ranges: bool) -> Self {
+        self.sources = if ranges { SourceList::Ranges } else { SourceList::Plain };
+        self
     }
 
     /// Takes the next event; a delta is written once its run has ended.
@@ -97,7 +106,7 @@ impl<W: Write> DshWriter<W> {
             return self.run(&delta);
         }
         self.end_run()?;
-        write_line(event, &mut self.line);
+        write_line_as(event, self.sources, &mut self.line);
         self.write_out()
     }
 

@@ -225,7 +225,8 @@ impl Reader {
     pub fn seek(&mut self, seq: u64) {
         if seq != self.next_seq {
             self.next_seq = seq;
-            self.place = None;
+            // Forward within the journals is found by passing over what lies between.
+            self.place = self.place.take().filter(|place| seq >= place.scanner.next_seq);
             // A segment is entered at any place; which one it is, is looked at again when it does not hold the seq.
             self.sealed = self.sealed.take().filter(|sealed| seq >= sealed.segment.footer.first_seq);
         }

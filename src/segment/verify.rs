@@ -103,12 +103,15 @@ fn payload_is_json(item: &Item) -> bool {
 }
 
 pub(crate) fn session(directory: &SessionDirectory) -> SessionCheck {
-    let check = || {
-        directory.check()?;
-        directory.read_header()?;
-        log::scan_with(directory, &mut Thorough { fold: None })
-    };
-    match check() {
+    match directory.check().and_then(|()| directory.read_header()) {
+        Ok(_) => log(directory),
+        Err(error) => failed(error),
+    }
+}
+
+/// Checks the log alone, whatever the header says.
+pub(crate) fn log(directory: &SessionDirectory) -> SessionCheck {
+    match log::scan_with(directory, &mut Thorough { fold: None }) {
         Ok(log) => SessionCheck {
             status: if log.torn.is_some() { CheckStatus::Torn } else { CheckStatus::Ok },
             events: log.next_seq,
@@ -116,12 +119,16 @@ pub(crate) fn session(directory: &SessionDirectory) -> SessionCheck {
             torn: log.torn,
             error: None,
         },
-        Err(error) => SessionCheck {
-            status: if error.kind == ErrorKind::Unsupported { CheckStatus::Unsupported } else { CheckStatus::Damaged },
-            events: error.damage.as_ref().map_or(0, |damage| damage.intact_before),
-            bytes: 0,
-            torn: None,
-            error: Some(error),
-        },
+        Err(error) => failed(error),
+    }
+}
+
+fn failed(error: BackendError) -> SessionCheck {
+    SessionCheck {
+        status: if error.kind == ErrorKind::Unsupported { CheckStatus::Unsupported } else { CheckStatus::Damaged },
+        events: error.damage.as_ref().map_or(0, |damage| damage.intact_before),
+        bytes: 0,
+        torn: None,
+        error: Some(error),
     }
 }

@@ -181,11 +181,10 @@ impl Drop for Publication<'_> {
 /// Closes the lane for appends, now or, from inside a callback, as soon as the callback is over.
 pub(crate) fn dispose(session: &Session) {
     let lane = session.lane();
-    let first = lane.phase.compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Acquire).is_ok();
-    if first {
-        // Whoever holds the lane, this thread included, delivers on leaving it.
-        drop(Publication::begin(session));
-    }
+    let _ = lane.phase.compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Acquire);
+    // Whoever holds the lane, this thread included, delivers on leaving it. Everyone who closes waits for that, not only the
+    // first: an append that is under way may still be accepted, and must not be after a close has returned.
+    drop(Publication::begin(session));
 }
 
 fn deliver_disposed(lane: &Lane, observers: &[Arc<dyn Observer>], id: &SessionId) {

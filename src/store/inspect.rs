@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::StoreError;
 use super::load::{Loaded, closed};
@@ -75,14 +75,14 @@ impl<B: Backend> Store<B> {
         let loaded = self.load(&id).await?;
         let mut recovery =
             Recovery { events: loaded.head.next_seq, torn: loaded.torn.clone(), closed: None, stored: false };
-        let mut closers = self.judge(&id, &loaded.seed)?;
+        let mut closers = loaded.closers(&id);
         if loaded.live {
             // Neither the turn nor a half-written record is orphaned while their writer is alive.
             (closers, recovery.torn) = (None, None);
         }
         recovery.closed = closers.as_ref().map(|(closed, _)| *closed);
-        let seed = closed(&loaded.seed, closers.as_ref().map(|(_, batch)| batch));
-        let session = Session::view(loaded.header.clone(), seed, self.shared.options.view())?;
+        let seed = closed(Arc::clone(&loaded.seed), closers.as_ref().map(|(_, batch)| batch));
+        let session = Session::view_prepared(loaded.header.clone(), seed, self.shared.options.view())?;
         let (revision, live) = (loaded.head.revision.clone(), loaded.live);
         self.shared.seen.put(id, loaded);
         Ok(Inspected { session, revision, recovery, live })

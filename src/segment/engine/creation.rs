@@ -135,7 +135,13 @@ impl Engine {
             return Err(error);
         }
         match builder.publish(&target) {
-            Ok(writer) => Ok(self.head_of_writer(&writer)?),
+            Ok(writer) => {
+                let head = self.head_of_writer(&writer)?;
+                let directory = writer.directory.clone();
+                drop(writer);
+                self.seal_closed(&id, directory);
+                Ok(head)
+            }
             Err(unpublished) => {
                 if let Some(writer) = unpublished.stuck {
                     locked(&self.0.stuck).insert(id, writer);

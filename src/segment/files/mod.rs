@@ -54,6 +54,8 @@ pub struct Stat {
     pub identity: Identity,
     /// Length in bytes.
     pub length: u64,
+    /// How many names the file has; 1 where that cannot be told.
+    pub links: u64,
     /// Permission bits.
     pub mode: u32,
     /// When the bytes, the length or a name changed last, in seconds and nanoseconds. Compare for equality only: clocks jump.

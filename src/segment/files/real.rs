@@ -37,6 +37,7 @@ fn stat_of(metadata: &fs::Metadata) -> Stat {
         kind,
         identity,
         length: metadata.len(),
+        links: metadata.nlink(),
         mode: metadata.mode() & 0o7777,
         changed: (metadata.ctime(), metadata.ctime_nsec()),
     }

@@ -15,6 +15,10 @@ pub(crate) struct Link {
     pub(crate) next_seq: u64,
     /// Length of the file in bytes.
     pub(crate) length: u64,
+    /// Bytes of its parts, unpacked.
+    pub(crate) weight: u64,
+    /// Whether it came from another session, which may hold the same file.
+    pub(crate) shared: bool,
 }
 
 /// Where the sealed part of a log ends.
@@ -65,7 +69,13 @@ pub(crate) fn walk(
         }
         visit(&segment)?;
         let mut links = end.take().map_or_else(Vec::new, |end| end.links);
-        links.push(Link { first_seq: name, next_seq: segment.next_seq(), length: segment.length });
+        links.push(Link {
+            first_seq: name,
+            next_seq: segment.next_seq(),
+            length: segment.length,
+            weight: segment.footer.weight(),
+            shared: segment.shared,
+        });
         end = Some(Box::new(SealedEnd {
             header: segment.header,
             last_journal: segment.last_journal,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::block::{self, decode_conversation, decode_stream, decompress, merge};
+use super::block::{self, Wanted, decode_chosen, decode_conversation, decode_stream, decompress, merge};
 use super::footer::{BlockEntry, Footer, Part, TRAILER_BYTES, Trailer, part_crc};
 use crate::event::{Event, Item, JsonText};
 use crate::segment::files::{File, read_full_at, write_all_at};
@@ -157,11 +157,16 @@ fn unpack(file: &dyn File, offset: u64, part: Part, salt: u64, prefix: &[u8]) ->
     decompress(&stored, unpacked, prefix).ok_or(SealedFault::Damaged { offset, what: "its content cannot be unpacked" })
 }
 
-/// The conversation events of a block: all but the packed deltas. Costs that part alone.
-pub(crate) fn read_conversation(file: &dyn File, block: &BlockEntry, salt: u64) -> Result<Vec<Event>, SealedFault> {
+/// The wanted conversation events of a block, which are all but the packed deltas. Costs that part alone.
+pub(crate) fn read_conversation(
+    file: &dyn File,
+    block: &BlockEntry,
+    salt: u64,
+    wanted: Wanted<'_>,
+) -> Result<Vec<Event>, SealedFault> {
     let bytes = unpack(file, block.offset, block.conversation, salt, &[])?;
     let nonsense = SealedFault::Damaged { offset: block.offset, what: "its events make no sense" };
-    decode_conversation(&bytes, block.first_seq).ok_or(nonsense)
+    decode_chosen(&bytes, block.first_seq, wanted).ok_or(nonsense)
 }
 
 /// All of a block, in log order.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::chain::{self, Walk};
-use super::footer::MAGIC as SEGMENT_MAGIC;
+use super::footer::FORMAT as SEGMENT_FORMAT;
 use crate::backend::{BackendError, DamageClass};
 use crate::segment::bytes::{array_at, crc, u32_at, u64_at};
 use crate::segment::directory::{SessionDirectory, read_small};
@@ -180,7 +180,7 @@ impl SharedPrefix {
     fn is_entry(&self, file: &dyn File) -> std::io::Result<bool> {
         let mut bytes = [0; HEADER_BYTES];
         let filled = read_full_at(file, &mut bytes, 0)?;
-        let header = JournalHeader::decode_as(bytes.get(..filled).unwrap_or_default(), SEGMENT_MAGIC);
+        let header = JournalHeader::decode_as(bytes.get(..filled).unwrap_or_default(), SEGMENT_FORMAT);
         Ok(header.is_ok_and(|header| self.entries.iter().any(|entry| entry.names(&header))))
     }
 }

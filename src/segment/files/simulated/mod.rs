@@ -179,7 +179,17 @@ impl State {
             }
             None => return Err(errno(libc::ENOENT)),
         };
-        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, mode, changed })
+        let links = self.links(number);
+        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, links, mode, changed })
+    }
+
+    /// How many names lead to an inode.
+    fn links(&self, number: u64) -> u64 {
+        let directories = self.inodes.values().filter_map(|inode| match inode {
+            Inode::Directory(directory) => Some(directory),
+            Inode::File(_) => None,
+        });
+        directories.flat_map(|directory| directory.live.values()).filter(|named| **named == number).count() as u64
     }
 
     fn crash(&mut self) {
@@ -590,7 +600,8 @@ impl File for SimulatedFile {
         let (length, changed) =
             self.with(Operation::Stat, |file, _, _| Ok((file.live.len() as u64, change_time(&[&file.live]))))?;
         let identity = Identity { device: 1, inode: self.number };
-        Ok(Stat { kind: FileKind::File, identity, length, mode: 0o600, changed })
+        let links = self.files.state().links(self.number);
+        Ok(Stat { kind: FileKind::File, identity, length, links, mode: 0o600, changed })
     }
 
     fn try_lock(&self, lock: Lock) -> io::Result<bool> {
