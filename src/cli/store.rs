@@ -46,7 +46,12 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     match root.try_exists() {
         Ok(false) => return Err(missing("no store at")),
         Ok(true) => {}
-        Err(error) => return Err(Failure::missing(format!("the store {} cannot be reached: {error}", root.display()))),
+        Err(error) => {
+            return Err(Failure::missing(format!(
+                "the store {} cannot be reached: {error}; see that each directory of the path may be entered",
+                root.display()
+            )));
+        }
     }
     // A store that lost its identity still has its sessions; the engine says what is wrong with it.
     if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
@@ -133,7 +138,10 @@ pub fn id(given: &str) -> Result<SessionId, Failure> {
         return Err(Failure::usage("a session id is empty; `sessionlog ls` shows the ids"));
     }
     SessionId::new(given).map_err(|_| {
-        Failure::usage(format!("a session id is {} bytes long; the longest has {MAX_ID_BYTES}", given.len()))
+        Failure::usage(format!(
+            "a session id is {} bytes long; the longest has {MAX_ID_BYTES}; `sessionlog ls` shows the ids",
+            given.len()
+        ))
     })
 }
 

@@ -114,7 +114,7 @@ impl Catalog {
                 && u32_at(frame, 8)? == VERSION
                 && crc(&[frame.get(..16)?, packed]) == u32_at(frame, 16)?;
             let length = usize::try_from(u32_at(frame, 12)?).ok().filter(|length| sound && *length <= MAX_BYTES)?;
-            let text = super::sealed::block::decompress(packed, length, &[])?;
+            let text = super::frame::unpack(packed, length, &[])?;
             serde_json::from_slice(&text).ok()
         };
         Self { entries: read().unwrap_or_default(), changed: false }

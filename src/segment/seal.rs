@@ -409,6 +409,11 @@ impl<'a> Draft<'a> {
     fn publish(self, directory: &SessionDirectory, log: &LogEnd, stretch: &Stretch) -> Result<(), BackendError> {
         let target = directory.file(&segment_name(stretch.from));
         let failed = |error| directory.io("giving a sealed segment its name", &target, error);
+        if stretch.continued {
+            // The segment says that a journal follows. Whoever gave that one its name may have been stopped before the name was
+            // durable, and the segment must not survive a loss of power without it.
+            directory.files.sync_directory(&directory.path).map_err(failed)?;
+        }
         directory.files.rename(&self.temporary, &target).map_err(failed)?;
         directory.files.sync_directory(&directory.path).map_err(failed)?;
         let now = log::scan(directory)?;

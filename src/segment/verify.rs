@@ -91,13 +91,26 @@ fn payload_is_json(item: &Item) -> bool {
 fn check(directory: &SessionDirectory, journals: bool) -> Result<(LogEnd, Vec<Wrong>), BackendError> {
     directory.check()?;
     directory.read_header()?;
+    check_log(directory, journals)
+}
+
+fn check_log(directory: &SessionDirectory, journals: bool) -> Result<(LogEnd, Vec<Wrong>), BackendError> {
     let mut look = Thorough { replay: Replay::new(), wrong: Vec::new(), journals };
     let log = log::scan_with(directory, &mut look)?;
     Ok((log, look.wrong))
 }
 
 pub(crate) fn session(directory: &SessionDirectory) -> SessionCheck {
-    match check(directory, true) {
+    conclude(directory, check(directory, true))
+}
+
+/// Checks the log alone, whatever the header says.
+pub(crate) fn log(directory: &SessionDirectory) -> SessionCheck {
+    conclude(directory, check_log(directory, true))
+}
+
+fn conclude(directory: &SessionDirectory, checked: Result<(LogEnd, Vec<Wrong>), BackendError>) -> SessionCheck {
+    match checked {
         Ok((log, wrong)) => {
             let error = wrong.first().map(|wrong| wrong.error(directory));
             SessionCheck {

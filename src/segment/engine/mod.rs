@@ -6,6 +6,7 @@ mod listing;
 mod making;
 mod options;
 mod removal;
+mod salvage;
 mod sections;
 mod state;
 mod trash;
@@ -32,12 +33,13 @@ use super::sealer::{Job, Sealer};
 use super::store_file::{self, StoreId};
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, SealingFailure,
-    SealingObserver, Taken,
+    AppendError, BackendError, Damage, DamageClass, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit,
+    Revision, SealingFailure, SealingObserver, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
 pub use options::EngineOptions;
+pub use salvage::Remains;
 pub use sections::{SectionBytes, Sections};
 pub use state::StateError;
 pub use trash::Trashed;
@@ -107,10 +109,17 @@ impl Engine {
             }
             _ => {}
         }
+        let sessions = root.join(SESSIONS);
+        if files.stat(&sessions).is_ok_and(|stat| stat.kind != FileKind::Directory) {
+            // A link may lead anywhere, and what looks abandoned in there is removed.
+            let damage = Damage { class: DamageClass::WrongFileType, offset: None, intact_before: 0 };
+            let detail = "this should be the directory of the sessions itself; move it away";
+            return Err(BackendError::new(ErrorKind::Damaged, detail).with_file(sessions).with_damage(damage));
+        }
         let id = store_file::read(&*files, &root)?;
         let site = Site {
             files,
-            sessions: root.join(SESSIONS),
+            sessions,
             store_lock: root.join(STORE_LOCK),
             random: Arc::new(Random::new(seed)),
             rotate_at,

@@ -117,6 +117,8 @@ impl SealedEnd {
             let path = directory.file(&journal::file_name(name));
             let damage = |class, detail: &str| Err(directory.damage(class, &path, Some(0), self.next_seq, detail));
             if name > self.last_journal.first_seq {
+                // What is wrong with the file itself says more than where its name puts it.
+                Journal::open(directory, name, self.next_seq)?;
                 return damage(DamageClass::Overlap, "a journal starts within what is sealed and is not part of it");
             }
             // One that cannot be read any more has been read when it was sealed.
