@@ -31,7 +31,7 @@ fn a_copy_may_not_write() {
             _ => false,
         };
         // SAFETY: ends the copy at once.
-        unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+        unsafe { libc::_exit(i32::from(!refused)) };
     }
     let mut status = 0;
     // SAFETY: waits for the child made above.
