@@ -193,6 +193,9 @@ pub struct Verify {
     /// Sessions to check [default: all]
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
+    /// Rebuild indexes, counts, checkpoints and catalogue entries that do not follow from the records; no record changes
+    #[arg(long)]
+    pub repair_derived: bool,
 }
 
 #[derive(Debug, Args)]
