@@ -44,6 +44,15 @@ fuzz seconds="60":
 benches:
     cargo bench --no-run
 
+# The command, its manual pages and completions, under a prefix.
+install prefix=(env_var("HOME") / ".local"):
+    cargo install --path . --locked --root {{prefix}}
+    {{prefix}}/bin/sessionlog man --output {{prefix}}/share/man/man1 >/dev/null
+    mkdir -p {{prefix}}/share/bash-completion/completions {{prefix}}/share/zsh/site-functions {{prefix}}/share/fish/vendor_completions.d
+    {{prefix}}/bin/sessionlog completions bash > {{prefix}}/share/bash-completion/completions/sessionlog
+    {{prefix}}/bin/sessionlog completions zsh > {{prefix}}/share/zsh/site-functions/_sessionlog
+    {{prefix}}/bin/sessionlog completions fish > {{prefix}}/share/fish/vendor_completions.d/sessionlog.fish
+
 # Instructions of fixed work, compared with the figures in benches/budget/.
 budget:
     .ci/budget

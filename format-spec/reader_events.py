@@ -128,7 +128,7 @@ def unpack(data, length, limit, prefix=b""):
     need(length <= limit, "longer than anything written")
     try:
         size = zstandard.frame_content_size(data)
-        need(size in (-1, length), "a frame of another length")
+        need(size == length, "a frame of another length")
         prefix = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
         reader = zstandard.ZstdDecompressor(dict_data=prefix, max_window_size=2**27).decompressobj()
         out, at = bytearray(), 0

@@ -140,3 +140,59 @@ fn every_format_goes_to_a_private_file_and_nothing_of_a_damaged_log_is_written()
         assert_eq!(fs::read(home.path(format)).unwrap(), before);
     }
 }
+
+#[test]
+fn n3_redaction_is_the_same_in_every_format_and_the_session_stays_as_it_was() {
+    let home = Home::new();
+    let deltas = ["mail ja", "ne@x.o", "rg"].iter().zip(2..).map(|(text, seq)| {
+        event(
+            seq,
+            "assistant/chunk",
+            &format!(r#"{{"turn":1,"step":1,"chunk":{{"type":"text-delta","index":0,"text":"{text}"}}}}"#),
+        )
+    });
+    let call = r#"{"turn":1,"step":1,"message":{"role":"assistant","content":[{"type":"text","text":"mail jane@x.org"},{"type":"tool-call","id":"c","name":"sh","arguments":"{\"k\":\"-----BEGIN PRIVATE KEY-----\\nMIIEabcd\\n-----END PRIVATE KEY-----\",\"jane@x.org\":\"ACME-1234\"}"}],"source":{"kind":"model","provider":"p","model":"m"}}}"#;
+    let on_surface =
+        event(5, "assistant/message", call).strip_suffix('}').unwrap().to_owned() + ",\"surfaceOp\":\"append\"}";
+    let tail: Vec<String> = deltas
+        .chain([
+            on_surface,
+            event(6, "session/title", r#"{"title":"Write to jane@x.org"}"#),
+            event(7, "todo/write", r#"{"todos":[{"content":"ask jane@x.org","status":"pending"}]}"#),
+        ])
+        .collect();
+    let text = conversation("s", &tail).replace("\"createdAt\"", "\"cwd\":\"/home/jane\",\"createdAt\"");
+    home.import("s", &text);
+    let before = home.run(["export", "s"]).ok().out;
+    let marks = |text: &str| text.matches("[redacted:").count();
+    for format in ["jsonl", "dsh", "dsh-zstd", "markdown"] {
+        let arguments = ["export", "s", "--format", format, "--redact-pattern", "ACME-[0-9]+"];
+        let ran = home.command(arguments).output().unwrap();
+        assert!(ran.status.success());
+        let out = if format == "dsh-zstd" { zstd::decode_all(ran.stdout.as_slice()).unwrap() } else { ran.stdout };
+        let out = String::from_utf8(out).unwrap();
+        for secret in ["jane", "MIIEabcd", "ACME-1234", "ne@x.o"] {
+            assert!(!out.contains(secret), "{format}: {secret} is in {out}");
+        }
+        assert!(marks(&out) >= 6, "{out}");
+        let told = String::from_utf8(ran.stderr).unwrap();
+        assert!(
+            told.contains("places redacted") && told.contains("1 home") && told.contains("1 private-key"),
+            "{told}"
+        );
+        if format != "markdown" {
+            let file = home.write("redacted.jsonl", &out);
+            home.run(["import", &file, "--id", &format!("copy-{format}")]).ok();
+        }
+        // Without the flag nothing is taken out.
+        let plain = home.command(["export", "s", "--format", format]).output().unwrap();
+        assert!(plain.stderr.is_empty());
+        let plain =
+            if format == "dsh-zstd" { zstd::decode_all(plain.stdout.as_slice()).unwrap() } else { plain.stdout };
+        assert_eq!(marks(std::str::from_utf8(&plain).unwrap()), 0);
+    }
+    home.run(["export", "s", "--redact", "-o", "out.jsonl"]).with(0).says(&["session s", "redacted"]);
+    assert!(fs::read_to_string(home.path("out.jsonl")).unwrap().contains("ACME-1234"), "known only to the pattern");
+    assert_eq!(home.run(["export", "s"]).ok().out, before);
+    home.run(["export", "s", "--redact-pattern", "("]).with(USAGE).says(&["--redact-pattern", "\"(\""]);
+}

@@ -332,3 +332,125 @@ fn g5_odd_call_ids_are_told() {
     let ran = home.run(["import", &file]).ok();
     assert!(ran.out.contains("2 events have an empty call id, kept as it is"), "{}", ran.out);
 }
+
+/// A transcript of Claude Code, a rollout of Codex and a session of pi that say the same, as lines.
+fn foreign() -> [(&'static str, &'static str, &'static str, Vec<String>); 3] {
+    let claude = |kind: &str, uuid: &str, parent: &str, message: &str| {
+        format!(
+            r#"{{"parentUuid":{parent},"isSidechain":false,"cwd":"/w","sessionId":"claude","type":"{kind}","uuid":"{uuid}","timestamp":"2026-11-30T14:02:00Z","message":{message}}}"#
+        )
+    };
+    let codex = |kind: &str, payload: &str| {
+        format!(r#"{{"timestamp":"2026-11-30T14:02:00Z","type":"{kind}","payload":{payload}}}"#)
+    };
+    let pi = |id: &str, parent: &str, message: &str| {
+        format!(
+            r#"{{"type":"message","id":"{id}","parentId":{parent},"timestamp":"2026-11-30T14:02:00Z","message":{message}}}"#
+        )
+    };
+    [
+        (
+            "claude",
+            "claude-code",
+            "logs/claude.jsonl",
+            vec![
+                claude("user", "u1", "null", r#"{"role":"user","content":"hello"}"#),
+                claude(
+                    "assistant",
+                    "a1",
+                    "\"u1\"",
+                    r#"{"id":"m1","role":"assistant","model":"x","content":[{"type":"text","text":"hi there"}],"stop_reason":"end_turn"}"#,
+                ),
+                claude("user", "u2", "\"a1\"", r#"{"role":"user","content":"more"}"#),
+            ],
+        ),
+        (
+            "codex",
+            "codex",
+            "logs/rollout-2026.jsonl",
+            vec![
+                codex("session_meta", r#"{"id":"codex","cwd":"/w"}"#),
+                codex(
+                    "response_item",
+                    r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}"#,
+                ),
+                codex(
+                    "response_item",
+                    r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi there"}]}"#,
+                ),
+                codex(
+                    "response_item",
+                    r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"more"}]}"#,
+                ),
+            ],
+        ),
+        (
+            "pi",
+            "pi",
+            "logs/pi.jsonl",
+            vec![
+                r#"{"type":"session","version":3,"id":"pi","timestamp":"2026-11-30T14:02:00Z","cwd":"/w"}"#.to_owned(),
+                pi("1", "null", r#"{"role":"user","content":"hello"}"#),
+                pi(
+                    "2",
+                    "\"1\"",
+                    r#"{"role":"assistant","content":[{"type":"text","text":"hi there"}],"provider":"p","model":"x","stopReason":"stop"}"#,
+                ),
+                pi("3", "\"2\"", r#"{"role":"user","content":"more"}"#),
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn logs_of_other_tools_come_in_read_like_sessions_and_grow() {
+    let home = Home::new();
+    fs::create_dir(home.path("logs")).unwrap();
+    let text = |lines: &[String]| lines.iter().flat_map(|line| [line, "\n"]).collect::<String>();
+    for (id, format, file, lines) in foreign() {
+        home.write(file, text(&lines[..lines.len() - 1]));
+        let row = home.run(["import", file, "--json"]).ok().document();
+        assert_eq!(
+            (&row["id"], &row["status"], &row["report"]["source_format"]),
+            (&id.into(), &"imported".into(), &format.into())
+        );
+        assert_eq!(home.run(["import", file, "--json"]).ok().document()["status"], "unchanged");
+        home.write(file, text(&lines));
+        assert_eq!(home.run(["import", file, "--json"]).ok().document()["status"], "extended");
+        assert_eq!(home.run(["import", file, "--from", format, "--json"]).ok().document()["status"], "unchanged");
+        let shown = home.run(["show", id]).ok().out;
+        for part in ["Turn 1", "] user", "hello", "] assistant", "hi there", "Turn 2", "more"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let messages = home.run(["messages", id, "--json"]).ok().document();
+        assert_eq!(messages["messages"].as_array().unwrap().len(), 3);
+        let records = home.run(["events", id, "--json", "--type", "*/record"]).ok().json();
+        let source: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(records.iter().map(|record| record["data"].clone()).collect::<Vec<_>>(), source);
+        home.run(["import", file, "--from", "sessionlog", "--id", "other"]).with(FAILED);
+        // Out as one of ours and in again.
+        home.run(["export", id, "-o", "out.jsonl"]).ok();
+        assert_eq!(home.run(["import", "out.jsonl", "--json"]).ok().document()["status"], "unchanged");
+    }
+    home.run(["verify"]).ok();
+    let ran = home.run(["import", "logs"]).ok();
+    assert!(ran.out.ends_with("3 logs: 3 unchanged\n"), "{}", ran.out);
+}
+
+#[test]
+fn damage_in_another_tools_log_is_told_and_the_rest_comes_in() {
+    let home = Home::new();
+    let (id, _, _, mut lines) = foreign().into_iter().next().unwrap();
+    lines.insert(2, "{\"parentUuid\":\"a1\",\"ty".to_owned());
+    let whole: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+    let file = home.write("case.jsonl", whole + "{\"half");
+    let ran = home.run(["import", &file]).with(FAILED);
+    assert!(ran.out.contains("imported") && ran.out.contains("1 last line that breaks off, left out"), "{}", ran.out);
+    ran.says(&["damaged", "case.jsonl", "1 lines cannot be read", "*/unreadable"]);
+    let row = home.run(["import", &file, "--json"]).with(FAILED).document();
+    assert_eq!((&row["status"], &row["report"]["unreadable_lines"]), (&"unchanged".into(), &1.into()));
+    let kept = home.run(["events", id, "--json", "--type", "*/unreadable"]).ok().document();
+    assert_eq!((&kept["data"]["line"], &kept["data"]["text"]), (&3.into(), &"{\"parentUuid\":\"a1\",\"ty".into()));
+    home.run(["verify", id]).ok();
+    assert_eq!(home.run(["messages", id, "--json"]).ok().document()["messages"].as_array().unwrap().len(), 3);
+}

@@ -33,8 +33,10 @@ pub enum Verb {
     /// Read session logs into the store
     ///
     /// Takes DeepSeek Harness logs (.jsonl and .jsonl.zstd, packed or not, formats 0 and 1, with or without seq and time) and this
-    /// tool's own JSONL. A file comes in whole or not at all. An id that is there already is refused, unless the stored log is
-    /// identical (unchanged) or the file goes on where it ends (extended).
+    /// tool's own JSONL; transcripts of Claude Code, rollouts of OpenAI Codex and sessions of pi, told apart by their first
+    /// records: each record is kept in an event of its own, followed by what it means in this model. A file comes in whole or
+    /// not at all. An id that is there already is refused, unless the stored log is identical (unchanged) or the file goes on
+    /// where it ends (extended).
     Import(super::import::Import),
     /// Write a session to standard output or a file, for other programs or for people
     ///
@@ -82,6 +84,32 @@ pub enum Verb {
     ///
     /// Without ids all sessions; those that are open for writing are passed over then.
     Seal(Seal),
+    /// Make a new session of the beginning of another
+    ///
+    /// What is sealed is shared between the two and takes no space twice. The source does not change. Beside a live writer the fork
+    /// is made of what is durable. A boundary inside a turn is refused, and the nearest ones are named.
+    Fork(super::fork::Fork),
+    /// Write what comes before the damage of a session to a new one
+    ///
+    /// The damaged session is not touched. What was left is named: file, offset, class, bytes. A turn that is open where the new
+    /// session ends stays open; resuming or repairing it closes the turn, as after a crash.
+    Salvage(super::salvage::Salvage),
+    /// Move sessions to the store's trash
+    ///
+    /// They are gone from every listing, their ids are free, and --restore brings them back. Nothing is freed before --now or
+    /// prune. Refused beside a live writer.
+    Rm(super::rm::Rm),
+    /// Free space: remove old sessions for good, and empty the trash
+    ///
+    /// Says what would go, and does nothing without --apply. A session's age is that of its last event; one in the trash is as old
+    /// as its removal. Sessions that are open for writing and damaged ones are kept, and named.
+    Prune(super::prune::Prune),
+    /// Say what a class of errors means and what to do about it
+    Explain(super::explain::Explain),
+    /// Print a completion script for a shell
+    Completions(super::completions::Completions),
+    /// Print a manual page, for man -l or for an installation
+    Man(super::man::Man),
 }
 
 #[derive(Debug, Args)]
@@ -95,6 +123,9 @@ pub struct Ls {
     /// At most this many sessions
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    /// Show forks under the sessions that they were made of
+    #[arg(long)]
+    pub tree: bool,
 }
 
 #[derive(Debug, Args)]
@@ -162,6 +193,9 @@ pub struct Verify {
     /// Sessions to check [default: all]
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
+    /// Rebuild indexes, counts, checkpoints and catalogue entries that do not follow from the records; no record changes
+    #[arg(long)]
+    pub repair_derived: bool,
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use sessionlog::backend::{Backend, Opened, ReadLimit};
 use sessionlog::event::{Item, SessionHeader, SessionId, Vocabulary};
-use sessionlog::interop::{DshWriter, JsonlWriter, ZstdLines};
+use sessionlog::interop::{DshWriter, JsonlWriter, Redactor, ZstdLines};
 use sessionlog::segment::SegmentBackend;
 
 use super::failure::Failure;
@@ -46,12 +46,27 @@ pub struct Export {
     /// With dsh formats: write three consecutive source seqs and more as a [start,end] pair; older releases refuse those
     #[arg(long)]
     pub source_ranges: bool,
+    /// Take secrets out, in every format alike: keys, tokens, PEM blocks, passwords, e-mail addresses, home directories
+    ///
+    /// Each is replaced by [redacted:KIND:N], one number for one secret; how many is told on standard error. Secrets are
+    /// recognised by their form: look through what you publish. The stored session does not change.
+    #[arg(long)]
+    pub redact: bool,
+    /// Also take out what this regular expression matches (of one with a group, the first group); implies --redact; repeatable
+    #[arg(long, value_name = "REGEX")]
+    pub redact_pattern: Vec<String>,
 }
 
 pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output) -> Result<(), Failure> {
     if arguments.source_ranges && !matches!(arguments.format, Format::Dsh | Format::DshZstd) {
         return Err(Failure::usage("--source-ranges goes with --format dsh and dsh-zstd"));
     }
+    let mut redactor = if arguments.redact || !arguments.redact_pattern.is_empty() {
+        let redactor = Redactor::new(&arguments.redact_pattern);
+        Some(redactor.map_err(|error| Failure::usage(format!("--redact-pattern: {error}")))?)
+    } else {
+        None
+    };
     let id = store::resolve(backend, &arguments.id).await?;
     let path = match &arguments.output {
         Some(path) if path.as_os_str() != "-" => path,
@@ -59,11 +74,11 @@ pub async fn run(backend: &SegmentBackend, arguments: &Export, out: &mut Output)
             if arguments.format == Format::DshZstd && out.is_terminal() {
                 return Err(Failure::usage("compressed bytes do not go to a terminal; name a file with -o FILE"));
             }
-            return write(backend, &id, arguments, out).await;
+            return write(backend, &id, arguments, redactor.as_mut(), out).await;
         }
     };
     let mut file = Replacement::begin(path)?;
-    write(backend, &id, arguments, &mut file).await?;
+    write(backend, &id, arguments, redactor.as_mut(), &mut file).await?;
     file.finish()
 }
 
@@ -111,34 +126,76 @@ async fn write(
     backend: &SegmentBackend,
     id: &SessionId,
     arguments: &Export,
+    mut redactor: Option<&mut Redactor>,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     // The whole log is checked first: nothing of a damaged one is written.
     let opened = backend.open(id).await?;
     store::note_torn(&opened, id);
-    let outline = match arguments.format {
+    let mut outline = match arguments.format {
         Format::Markdown => Some(Outline::read(backend, id).await?),
         _ => None,
     };
-    let mut writer = Writer::new(out, arguments, &opened.header, outline)?;
-    let mut foreign = Foreign::default();
+    let mut header = opened.header.clone();
+    if let Some(redactor) = &mut redactor {
+        header = redactor.header(&header);
+        outline.iter_mut().for_each(|outline| outline.redact(redactor));
+    }
+    let for_harness = matches!(arguments.format, Format::Dsh | Format::DshZstd);
+    let writer = Writer::new(out, arguments, &header, outline)?;
+    let mut sink = Sink { writer, foreign: for_harness.then(Foreign::default) };
     let bar = bar(&opened, arguments);
     let mut at = Some(0);
     while let Some(seq) = at {
         let page = backend.read(id, seq, ReadLimit::default()).await?;
-        for item in &page.items {
-            if matches!(arguments.format, Format::Dsh | Format::DshZstd) {
-                foreign.note(item);
+        for item in page.items {
+            match &mut redactor {
+                Some(redactor) => redactor.item(item).iter().try_for_each(|item| sink.item(item))?,
+                None => sink.item(&item)?,
             }
-            writer.item(item)?;
         }
         at = page.next;
         bar.set_position(at.unwrap_or(opened.head.next_seq));
     }
-    writer.finish()?;
+    if let Some(redactor) = &mut redactor {
+        redactor.finish().iter().try_for_each(|item| sink.item(item))?;
+    }
+    sink.writer.finish()?;
     bar.finish_and_clear();
-    foreign.tell(id);
+    sink.foreign.iter().for_each(|foreign| foreign.tell(id));
+    if let Some(redactor) = redactor {
+        tell_redacted(redactor, id);
+    }
     Ok(())
+}
+
+/// Where items go.
+struct Sink<W: Write> {
+    writer: Writer<W>,
+    foreign: Option<Foreign>,
+}
+
+impl<W: Write> Sink<W> {
+    fn item(&mut self, item: &Item) -> io::Result<()> {
+        if let Some(foreign) = &mut self.foreign {
+            foreign.note(item);
+        }
+        self.writer.item(item)
+    }
+}
+
+/// Says what was taken out.
+fn tell_redacted(redactor: &Redactor, id: &SessionId) {
+    let total: u64 = redactor.counts().values().sum();
+    let kinds: Vec<String> = redactor.counts().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+    complain(&format!("sessionlog: session {id}: {total} places redacted{kinds}; the stored session is as it was"));
+    if redactor.emptied_deltas() > 0 {
+        complain(&format!(
+            "sessionlog: session {id}: {} streamed deltas of steps too large to search lost their text; their messages have it",
+            redactor.emptied_deltas()
+        ));
+    }
 }
 
 /// A bar while a file is written or a pipe is fed; a terminal that shows the export itself needs none.

@@ -4,12 +4,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use sessionlog::backend::{AppendError, BackendError, ErrorKind, Expected, ReadLimit};
 use sessionlog::event::{Batch, Event, Item, SessionHeader, SessionId};
-use sessionlog::interop::{Comparison, Import as Reading, ImportError, ImportOptions, ImportReport, compare};
+use sessionlog::interop::{
+    Comparison, Import as Reading, ImportError, ImportOptions, ImportReport, SourceFormat, compare,
+};
 use sessionlog::segment::{Engine, SealOptions};
 
 use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, status_of};
@@ -29,6 +31,35 @@ pub struct Import {
     /// Store the session under this id instead of its own; for one file
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
+    /// Who wrote the files [default: told by their first records]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub from: Option<Writer>,
+}
+
+/// Who wrote a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Writer {
+    /// This tool
+    Sessionlog,
+    /// DeepSeek Harness
+    Dsh,
+    /// Claude Code (~/.claude/projects)
+    ClaudeCode,
+    /// OpenAI Codex (~/.codex/sessions)
+    Codex,
+    /// pi (~/.pi/agent/sessions)
+    Pi,
+}
+
+impl Writer {
+    fn format(self) -> SourceFormat {
+        match self {
+            Self::Sessionlog | Self::Dsh => SourceFormat::Sessionlog,
+            Self::ClaudeCode => SourceFormat::ClaudeCode,
+            Self::Codex => SourceFormat::Codex,
+            Self::Pi => SourceFormat::Pi,
+        }
+    }
 }
 
 /// How much payload goes into one append, in bytes.
@@ -146,7 +177,7 @@ pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Res
     if let Some(id) = &arguments.id {
         store::id(id)?;
     }
-    let engine = Engine::open(root)?;
+    let engine = store::engine_options().open(root)?;
     let mut worst = None;
     let mut closed = false;
     let mut counts = [0_u64; 4];
@@ -154,12 +185,16 @@ pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Res
         let mut outcome = Outcome::default();
         let result = match &log.fault {
             Some(fault) => Err(Refusal::File(fault.clone())),
-            None => import_file(&engine, &log.path, arguments.id.as_deref(), &mut outcome),
+            None => import_file(&engine, &log.path, arguments, &mut outcome),
         };
         if let Err(refusal) = &result {
             let status = refusal.status();
             // Busy alone is busy; anything refused for another reason is a partial failure.
             worst = Some(if worst.is_none_or(|worst| worst == BUSY_OR_MISSING) { status } else { PARTLY_FAILED });
+        }
+        let unreadable = outcome.report.as_ref().map_or(0, |report| report.unreadable_lines);
+        if result.is_ok() && unreadable > 0 {
+            worst = Some(PARTLY_FAILED);
         }
         let status = *result.as_ref().unwrap_or(&Status::Refused);
         counts.iter_mut().zip(STATUSES).filter(|(_, known)| *known == status).for_each(|(count, _)| *count += 1);
@@ -205,6 +240,14 @@ fn print(
                 out.line(&format!("{word}  {id}  {events} events, {from} -> {to} stored  ({})", one_line(&shown)))?;
                 if let Some(note) = report.and_then(note) {
                     out.line(&format!("  {note}"))?;
+                }
+                if let Some(report) = report.filter(|report| report.unreadable_lines > 0) {
+                    out.flush()?;
+                    complain(&format!(
+                        "damaged  {}: {} lines cannot be read; all others came in, their bytes are kept: sessionlog events {id} --type '*/unreadable'",
+                        one_line(&shown),
+                        report.unreadable_lines
+                    ));
                 }
             }
             Err(refusal) => {
@@ -252,8 +295,16 @@ fn note(report: &ImportReport) -> Option<String> {
         (report.empty_call_ids, "have an empty call id, kept as it is"),
         (report.repeated_call_ids, "repeat an earlier call's id, kept as it is"),
     ];
-    let parts: Vec<String> =
-        counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} events {what}")).collect();
+    let other = [
+        (report.branches, "branches, the last one active"),
+        (report.compactions, "compactions"),
+        (report.bridged_gaps, "records whose parent was never written, bridged"),
+        (report.unrestored_messages, "messages too far back to come again in the branch that was taken up"),
+        (u64::from(report.cut_last_line), "last line that breaks off, left out"),
+    ];
+    let told = |(count, what): &(u64, &str), of: &str| (*count > 0).then(|| format!("{count} {of}{what}"));
+    let counted = counted.iter().filter_map(|part| told(part, "events "));
+    let parts: Vec<String> = counted.chain(other.iter().filter_map(|part| told(part, ""))).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
@@ -309,11 +360,14 @@ impl Drop for Progress<'_> {
     }
 }
 
-fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Outcome) -> Result<Status, Refusal> {
+fn import_file(engine: &Engine, path: &Path, arguments: &Import, outcome: &mut Outcome) -> Result<Status, Refusal> {
     let mut input = Input::open(path)?;
     let mut options = ImportOptions::default().file(path.display().to_string());
-    if let Some(id) = id {
+    if let Some(id) = &arguments.id {
         options = options.id(id);
+    }
+    if let Some(writer) = arguments.from {
+        options = options.format(writer.format());
     }
     let mut reading = input.start(&options)?;
     let header = reading.header().clone();

@@ -8,6 +8,7 @@ use sessionlog::event::content::{ContentBlock, TokenUsage};
 use sessionlog::event::control::{TURN_END, TURN_START, TodoItem, TodoStatus, TurnEnd, TurnEndReason};
 use sessionlog::event::message::{ASSISTANT_MESSAGE, TOOL_RESULT};
 use sessionlog::event::{Event, Item, JsonText, SessionHeader, SessionId, SurfaceOp};
+use sessionlog::interop::Redactor;
 use sessionlog::segment::SegmentBackend;
 use sessionlog::session::fold::Fold;
 use sessionlog::session::history::{Message, derive_message};
@@ -20,8 +21,8 @@ use super::transcript::source_member;
 /// What has to be known of a log before its first message is written.
 #[derive(Debug, Default)]
 pub struct Outline {
-    pub title: Option<String>,
-    pub todos: Vec<TodoItem>,
+    title: Option<String>,
+    todos: Vec<TodoItem>,
     usage: Option<TokenUsage>,
     /// The messages that the model still sees.
     surface: HashSet<u64>,
@@ -45,6 +46,12 @@ impl Outline {
             usage: Some(fold.usage().total()),
             surface: fold.surface().nodes().iter().copied().collect(),
         })
+    }
+
+    /// Takes secrets out of what the outline itself says.
+    pub fn redact(&mut self, redactor: &mut Redactor) {
+        self.title = self.title.take().map(|title| redactor.text(&title));
+        self.todos.iter_mut().for_each(|todo| todo.content = redactor.text(&todo.content));
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened};
 use sessionlog::event::limits::MAX_ID_BYTES;
 use sessionlog::event::{SessionHeader, SessionId};
-use sessionlog::segment::SegmentBackend;
+use sessionlog::segment::{EngineOptions, SegmentBackend};
 
 use super::args::Common;
 use super::failure::Failure;
@@ -30,6 +30,11 @@ pub fn root(common: &Common) -> Result<PathBuf, Failure> {
     }
 }
 
+/// How the engine works: `SESSIONLOG_MAP=1` has it map sealed segments instead of reading them.
+pub fn engine_options() -> EngineOptions {
+    EngineOptions::new().map_segments(std::env::var_os("SESSIONLOG_MAP").is_some_and(|value| value == "1"))
+}
+
 /// Opens an existing store.
 pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     let missing = |what: &str| {
@@ -41,13 +46,18 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     match root.try_exists() {
         Ok(false) => return Err(missing("no store at")),
         Ok(true) => {}
-        Err(error) => return Err(Failure::missing(format!("the store {} cannot be reached: {error}", root.display()))),
+        Err(error) => {
+            return Err(Failure::missing(format!(
+                "the store {} cannot be reached: {error}; see that each directory of the path may be entered",
+                root.display()
+            )));
+        }
     }
     // A store that lost its identity still has its sessions; the engine says what is wrong with it.
     if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
         return Err(missing("there is no store in the directory"));
     }
-    Ok(SegmentBackend::open(root)?)
+    Ok(SegmentBackend::with_options(root, engine_options())?)
 }
 
 /// One entry of a listing.
@@ -128,7 +138,10 @@ pub fn id(given: &str) -> Result<SessionId, Failure> {
         return Err(Failure::usage("a session id is empty; `sessionlog ls` shows the ids"));
     }
     SessionId::new(given).map_err(|_| {
-        Failure::usage(format!("a session id is {} bytes long; the longest has {MAX_ID_BYTES}", given.len()))
+        Failure::usage(format!(
+            "a session id is {} bytes long; the longest has {MAX_ID_BYTES}; `sessionlog ls` shows the ids",
+            given.len()
+        ))
     })
 }
 

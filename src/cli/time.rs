@@ -40,6 +40,11 @@ pub fn format(milliseconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
+/// Epoch milliseconds as `2026-11-30T14:02:07.123Z`.
+pub fn format_exact(milliseconds: i64) -> String {
+    format!("{}.{:03}Z", format(milliseconds).replace(' ', "T"), milliseconds.rem_euclid(1000))
+}
+
 /// A length of time as people say it, in its two largest units.
 pub fn span(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;

@@ -369,7 +369,9 @@ impl ChunkRun {
         if !sound || !plain(parts.id) || !plain(parts.name) || parts.count == 0 {
             return None;
         }
-        let mut marks = Vec::new();
+        // Most gaps and most lengths take a byte each; what is stated counts no further than the gaps that are there.
+        let most = usize::try_from(parts.count).unwrap_or(usize::MAX).min(gaps.len().saturating_add(1));
+        let mut marks = Vec::with_capacity(most.saturating_mul(2));
         let mut last_time = parts.first_time;
         let mut rest = *text;
         for number in 0..parts.count {

@@ -154,11 +154,11 @@ impl SessionDirectory {
         Ok(Layout { segments: seqs("seg"), journals: seqs("log") })
     }
 
-    /// Reads the session's header, checking that it belongs in this directory.
+    /// Reads the session's header, whichever session's it is.
     ///
     /// # Errors
-    /// `NotFound` without a directory; damage of class bad header, identity mismatch or wrong file type; `Unsupported`.
-    pub(crate) fn read_header(&self) -> Result<SessionHeader, BackendError> {
+    /// As [`SessionDirectory::read_header`], without identity mismatch.
+    pub(crate) fn read_any_header(&self) -> Result<SessionHeader, BackendError> {
         let path = self.file(HEADER_FILE);
         let bad = |detail: &str| {
             let detail = format!("{detail}; the header cannot be told any more, the journals beside it may be whole");
@@ -192,10 +192,16 @@ impl SessionDirectory {
             }
             _ => {}
         }
-        let header = match SessionHeader::parse(&text) {
-            Ok(header) => header,
-            Err(error) => return bad(&error.to_string()),
-        };
+        SessionHeader::parse(&text).or_else(|error| bad(&error.to_string()))
+    }
+
+    /// Reads the session's header, checking that it belongs in this directory.
+    ///
+    /// # Errors
+    /// `NotFound` without a directory; damage of class bad header, identity mismatch or wrong file type; `Unsupported`.
+    pub(crate) fn read_header(&self) -> Result<SessionHeader, BackendError> {
+        let header = self.read_any_header()?;
+        let path = self.file(HEADER_FILE);
         let place = self.path.file_name().and_then(|name| name.to_str()).map(key_in);
         let fits = match (&self.id, header.session_id()) {
             (Some(expected), Ok(id)) => *expected == id,

@@ -32,7 +32,7 @@
 //!
 //! - [`files`]: the only way to the file system, real or simulated.
 //! - [`key`]: session ids as directory names.
-//! - `store_file`, `directory`, `journal`, `record`: the formats, byte for byte; `format-spec/` describes them.
+//! - `store_file`, `directory`, `journal`, `record`, `frame`: the formats, byte for byte; `format-spec/` describes them.
 //! - `scan`, `log`: the one scanner, for a journal and for the chain of journals.
 //! - `sealed`: segments that stand for journals, written once for size and for reading; `seal`, `sealer`: making them.
 //! - `lock`, `writer`, `recovery`, `builder`: owning, appending, taking over, creating.
@@ -54,6 +54,7 @@ mod directory;
 mod engine;
 mod fetch;
 pub mod files;
+mod frame;
 mod journal;
 pub mod key;
 mod lock;
@@ -74,9 +75,9 @@ mod writer;
 
 pub use backend::SegmentBackend;
 pub use catalog::{Summarised, Summary};
-pub use engine::{Engine, EngineOptions, SectionBytes, Sections, StateError, Trashed};
+pub use engine::{Engine, EngineOptions, Remains, SectionBytes, Sections, StateError, Trashed};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
 pub use seal::{SealOptions, Sealed};
 pub use select::Selection;
-pub use verify::{CheckStatus, SessionCheck};
+pub use verify::{CheckStatus, Rebuilt, SessionCheck};

@@ -110,14 +110,15 @@ impl Reader {
     /// The chosen events of the sealed block at the position, and where to go on: behind the block, or behind a segment without
     /// any. `None` where only whole pages can tell: in journals, for streamed deltas, and where something is wrong.
     fn sealed_events(&mut self, selection: &Selection<'_>) -> Option<(Vec<Item>, u64)> {
+        if selection.deltas {
+            // Wherever a model streamed there are some.
+            return None;
+        }
         let from = self.position();
         let directory = self.session().clone();
         let segment = self.segment().ok().flatten()?;
         if !segment.footer.counts.keys().any(|name| (selection.types)(name)) {
             return Some((Vec::new(), segment.next_seq()));
-        }
-        if selection.deltas {
-            return None;
         }
         let (index, block) = segment.block_of(from)?;
         let chosen = |seq: u64, event_type: &str, data: &str| {

@@ -55,6 +55,10 @@ pub(crate) fn files(files: &dyn Files, path: &Path) -> io::Result<Vec<Stat>> {
 /// Removes what writers of a session left under temporary names. The caller holds the session's lock, so they are gone.
 pub(crate) fn clear_session(directory: &SessionDirectory) {
     for place in [directory.path.clone(), directory.file(TORN_DIRECTORY)] {
+        // A link in its place may lead anywhere.
+        if !directory.files.stat(&place).is_ok_and(|stat| stat.kind == FileKind::Directory) {
+            continue;
+        }
         let names = directory.files.read_directory(&place).unwrap_or_default();
         for name in names.iter().filter(|name| name.starts_with(TEMPORARY)) {
             let path = place.join(name);

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod schema;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -23,8 +25,17 @@ pub const USAGE: i32 = 2;
 pub const MISSING: i32 = 3;
 
 /// Every verb that reads one session, with the arguments that it needs beside the id.
-pub const READERS: [&[&str]; 6] =
-    [&["export"], &["show"], &["messages"], &["events"], &["verify"], &["repair", "--dry-run"]];
+pub const READERS: [&[&str]; 9] = [
+    &["export"],
+    &["show"],
+    &["messages"],
+    &["events"],
+    &["last"],
+    &["grep", "e"],
+    &["stats"],
+    &["verify"],
+    &["repair", "--dry-run"],
+];
 
 /// How a run ended and what it printed.
 #[derive(Debug)]

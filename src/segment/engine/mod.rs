@@ -1,10 +1,12 @@
 //! The engine: all sessions of one store directory.
 
+mod checking;
 mod creation;
 mod listing;
 mod making;
 mod options;
 mod removal;
+mod salvage;
 mod sections;
 mod state;
 mod trash;
@@ -29,15 +31,15 @@ use super::recovery;
 use super::seal::{self, Extent, SealOptions, Sealed};
 use super::sealer::{Job, Sealer};
 use super::store_file::{self, StoreId};
-use super::verify::{self, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, SealingFailure,
-    SealingObserver, Taken,
+    AppendError, BackendError, Damage, DamageClass, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit,
+    Revision, SealingFailure, SealingObserver, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
 pub use options::EngineOptions;
+pub use salvage::Remains;
 pub use sections::{SectionBytes, Sections};
 pub use state::StateError;
 pub use trash::Trashed;
@@ -107,10 +109,17 @@ impl Engine {
             }
             _ => {}
         }
+        let sessions = root.join(SESSIONS);
+        if files.stat(&sessions).is_ok_and(|stat| stat.kind != FileKind::Directory) {
+            // A link may lead anywhere, and what looks abandoned in there is removed.
+            let damage = Damage { class: DamageClass::WrongFileType, offset: None, intact_before: 0 };
+            let detail = "this should be the directory of the sessions itself; move it away";
+            return Err(BackendError::new(ErrorKind::Damaged, detail).with_file(sessions).with_damage(damage));
+        }
         let id = store_file::read(&*files, &root)?;
         let site = Site {
             files,
-            sessions: root.join(SESSIONS),
+            sessions,
             store_lock: root.join(STORE_LOCK),
             random: Arc::new(Random::new(seed)),
             rotate_at,
@@ -346,7 +355,9 @@ impl Engine {
 
     /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which
     /// small segments next to it are taken. When it returns, the result is durable; a stop at any moment leaves the log whole.
-    /// Cost: reading and compressing what is not sealed yet; memory does not depend on it.
+    /// What was sealed before is checked, and derived afresh where it does not follow from the records, as
+    /// [`Engine::rebuild_derived`] does. Cost: reading the session once, and compressing what is not sealed yet; memory does not
+    /// depend on it.
     ///
     /// # Errors
     /// `NotFound`; `Busy` beside a writer, also this process's own; damage, and then nothing was changed; I/O.
@@ -418,12 +429,6 @@ impl Engine {
     /// Who has a session open for writing, as far as its lock's note says; `None` when nobody has. For messages to people.
     pub fn holder(&self, id: &SessionId) -> Option<Holder> {
         lock::holder(&self.directory(id))
-    }
-
-    /// Checks every byte of a session: checksums, the chain of journals, seqs, and the JSON syntax of every payload. Writes
-    /// nothing and needs no lock.
-    pub fn verify(&self, id: &SessionId) -> SessionCheck {
-        verify::session(&self.directory(id))
     }
 
     /// Bytes of the files in a session's directory, but for those that are just being written.

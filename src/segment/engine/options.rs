@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::backend::BackendError;
-use crate::segment::files::{Files, RealFiles};
+use crate::segment::files::{Files, MappedFiles, RealFiles};
 
 /// How an engine works; the defaults suit any store.
 #[derive(Debug, Clone)]
@@ -56,6 +56,15 @@ impl EngineOptions {
     pub fn files(mut self, files: Arc<dyn Files>) -> Self {
         self.files = files;
         self
+    }
+
+    /// Whether sealed segments are memory-mapped instead of read (they are not by default). Sets [`EngineOptions::files`] to
+    /// [`MappedFiles`] or [`RealFiles`].
+    ///
+    /// What maps save is one copy of the stored bytes, which is little beside unpacking them; what they cost is that the process dies
+    /// of SIGBUS when somebody cuts a mapped file or its device fails, where reading gives an error. Never on a network file system.
+    pub fn map_segments(self, map: bool) -> Self {
+        if map { self.files(Arc::new(MappedFiles)) } else { self.files(Arc::new(RealFiles)) }
     }
 
     /// Takes file identities from a seed instead of the system, so that a store comes out the same byte for byte. For tests

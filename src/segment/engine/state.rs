@@ -26,6 +26,11 @@ impl Engine {
     /// # Errors
     /// `NotFound`, I/O. Segments that cannot be read are passed over: reading the events they hold says what is wrong with them.
     pub fn checkpoint_before(&self, id: &SessionId, end: u64) -> Result<Option<Checkpoint>, BackendError> {
+        Ok(self.nearest(id, end)?.map(|(checkpoint, _)| checkpoint))
+    }
+
+    /// As [`Engine::checkpoint_before`], and whether the log ends where the checkpoint stands.
+    fn nearest(&self, id: &SessionId, end: u64) -> Result<Option<(Checkpoint, bool)>, BackendError> {
         let directory = self.directory(id);
         directory.check()?;
         let layout = directory.layout()?;
@@ -34,7 +39,10 @@ impl Engine {
                 && segment.next_seq() <= end
                 && let Some(checkpoint) = segment.footer.checkpoint()
             {
-                return Ok(Some(checkpoint));
+                let more = segment.footer.continued
+                    || layout.segments.last() != Some(name)
+                    || layout.journals.last().is_some_and(|journal| *journal >= segment.next_seq());
+                return Ok(Some((checkpoint, !more)));
             }
         }
         Ok(None)
@@ -47,9 +55,14 @@ impl Engine {
     /// # Errors
     /// [`StateError`]; `fold` is then the state of all events before the one that it stopped at.
     pub fn fold_before(&self, id: &SessionId, end: u64, fold: &mut Fold) -> Result<(), StateError> {
-        if let Some(checkpoint) = self.checkpoint_before(id, end)? {
+        if let Some((checkpoint, is_end)) = self.nearest(id, end)? {
             match Fold::from_checkpoint(&checkpoint) {
-                Ok(state) => *fold = state,
+                Ok(state) => {
+                    *fold = state;
+                    if is_end {
+                        return Ok(());
+                    }
+                }
                 // A checkpoint is derived and never trusted over the log.
                 Err(error) => tracing::warn!(session = %id, %error, "reading the whole log instead"),
             }

@@ -4,13 +4,14 @@
 //! zstd frame. The stream part holds the packed runs: heads, time gaps and where the text was cut in columns, and the text
 //! compressed with the conversation part's bytes as prefix, because the assembled messages repeat what was streamed.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use super::cuts::{CutReader, CutWriter};
 use crate::event::batch::Joiner;
 use crate::event::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES};
 use crate::event::run::{RunParts, put_bytes, put_varint, take_byte, take_bytes, take_varint, unzigzag, zigzag};
 use crate::event::{ChunkRun, Event, Item, JsonText, NewEvent, Placement, Sources, SurfaceOp};
+use crate::segment::frame;
 
 /// A part's bytes as they are stored, and how long they are unpacked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -84,16 +85,12 @@ fn compress(pieces: &[&[u8]], prefix: &[u8], level: i32) -> std::io::Result<Pack
 /// Largest window a reader must provide: 128 MiB, what zstd itself accepts without being asked.
 const MAX_WINDOW_LOG: u32 = 27;
 
-/// Unpacks a part to exactly the length that the index states.
+/// Unpacks a part to exactly the length that the index states; one of no bytes is stored as none.
 pub(crate) fn decompress(packed: &[u8], unpacked: usize, prefix: &[u8]) -> Option<Vec<u8>> {
     if unpacked == 0 {
         return packed.is_empty().then(Vec::new);
     }
-    let decoder = zstd::stream::read::Decoder::with_ref_prefix(packed, prefix).ok()?;
-    let mut out = Vec::new();
-    out.try_reserve_exact(unpacked.min(packed.len().saturating_mul(32_768))).ok()?;
-    decoder.take(unpacked as u64 + 1).read_to_end(&mut out).ok()?;
-    (out.len() == unpacked).then_some(out)
+    frame::unpack(packed, unpacked, prefix)
 }
 
 /// Columns: each one's bytes are preceded by their length.
@@ -503,5 +500,9 @@ mod tests {
         let bomb = compress(&[&vec![0; 1 << 20]], &[], 3).unwrap().bytes;
         assert!(decompress(&bomb, 100, &[]).is_none());
         assert!(decompress(&bomb, usize::MAX / 2, &[]).is_none());
+        assert!(decompress(&bomb, 0, &[]).is_none());
+        assert!(decompress(&[], 1, &[]).is_none());
+        assert!(decompress(&[&bomb[..], &bomb].concat(), 2 << 20, &[]).is_none());
+        assert!(decompress(&[&bomb[..], &[0]].concat(), 1 << 20, &[]).is_none());
     }
 }

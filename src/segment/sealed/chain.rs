@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::derived;
 use super::segment::{Segment, open_header};
 use crate::backend::{BackendError, Checkpoint, DamageClass};
 use crate::segment::directory::{Layout, SessionDirectory};
@@ -31,6 +32,8 @@ pub(crate) struct SealedEnd {
     /// Whether another file followed when the last segment was sealed.
     pub(crate) continued: bool,
     pub(crate) checkpoint: Option<Checkpoint>,
+    /// Whether the last segment counts in part.
+    pub(crate) cut: bool,
     pub(crate) links: Vec<Link>,
     /// Segments that a merged one has taken the place of.
     pub(crate) leftovers: Vec<u64>,
@@ -81,7 +84,11 @@ pub(crate) fn walk(
             last_journal: segment.last_journal,
             next_seq: segment.next_seq(),
             continued: segment.footer.continued,
-            checkpoint: segment.footer.checkpoint(),
+            checkpoint: match segment.until {
+                None => segment.footer.checkpoint(),
+                Some(until) => derived::read_checkpoint(directory, segment.header.salt, until),
+            },
+            cut: segment.until.is_some(),
             links,
             leftovers: Vec::new(),
         }));
@@ -109,6 +116,8 @@ impl SealedEnd {
             let path = directory.file(&journal::file_name(name));
             let damage = |class, detail: &str| Err(directory.damage(class, &path, Some(0), self.next_seq, detail));
             if name > self.last_journal.first_seq {
+                // What is wrong with the file itself says more than where its name puts it.
+                Journal::open(directory, name, self.next_seq)?;
                 return damage(DamageClass::Overlap, "a journal starts within what is sealed and is not part of it");
             }
             // One that cannot be read any more has been read when it was sealed.

@@ -47,29 +47,35 @@ impl Class {
             Class::Escape | Class::Mark => 2,
         }
     }
-
-    fn joins(self, other: Self) -> bool {
-        let mark = |class| matches!(class, Class::Escape | Class::Mark);
-        self == other || mark(self) && mark(other)
-    }
 }
 
 /// What a delta that starts here is likely to hold: a mark or space, if there is one, and what is of one kind behind it, which
 /// is not spaces behind a mark.
 fn span(text: &[u8]) -> &[u8] {
-    let class_at = |at: usize| text.get(at).map(|byte| Class::of(*byte));
-    let lead = class_at(0).filter(|class| matches!(class, Class::Mark | Class::Space));
-    let mut at = usize::from(lead.is_some());
-    if let Some(first) = class_at(at).filter(|class| (lead, *class) != (Some(Class::Mark), Class::Space)) {
-        for _ in 0..first.limit() {
-            match class_at(at) {
-                Some(Class::Escape) if first.joins(Class::Escape) => at += 2,
-                Some(class) if first.joins(class) => at += 1,
-                _ => break,
-            }
+    let (lead, rest) = match text.split_first() {
+        Some((first, rest)) if matches!(Class::of(*first), Class::Mark | Class::Space) => (Some(*first), rest),
+        _ => (None, text),
+    };
+    let behind = match rest.first().map(|byte| Class::of(*byte)) {
+        None => 0,
+        Some(Class::Space) if lead.is_some_and(|lead| lead != b' ') => 0,
+        Some(Class::Escape | Class::Mark) => marks(rest),
+        Some(class) => rest.iter().take(class.limit()).take_while(|byte| Class::of(**byte) == class).count(),
+    };
+    text.get(..usize::from(lead.is_some()) + behind).unwrap_or(text)
+}
+
+/// Bytes of the first marks.
+fn marks(text: &[u8]) -> usize {
+    let mut at = 0;
+    for _ in 0..Class::Mark.limit() {
+        match text.get(at).map(|byte| Class::of(*byte)) {
+            Some(Class::Escape) => at += 2,
+            Some(Class::Mark) => at += 1,
+            _ => break,
         }
     }
-    text.get(..at).unwrap_or(text)
+    at
 }
 
 /// Guesses lengths of deltas. Writer and reader guess alike, because both have seen the same text and the same lengths.

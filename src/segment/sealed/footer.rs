@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::block::{Block, decompress};
+use super::block::Block;
 use crate::backend::Checkpoint;
 use crate::event::JsonText;
+use crate::segment::frame;
 use crate::segment::journal::Format;
 
 /// Sealed segments. Version 1, in which every delta's length was stored, was never released.
@@ -106,7 +107,7 @@ impl Footer {
 
     /// Reads a footer whose stored bytes the trailer has vouched for, and checks that its blocks tile the file and the seqs.
     pub(crate) fn decode(trailer: &Trailer, stored: &[u8], blocks_from: u64) -> Option<Self> {
-        let text = decompress(stored, usize::try_from(trailer.unpacked).ok()?, &[])?;
+        let text = frame::unpack(stored, usize::try_from(trailer.unpacked).ok()?, &[])?;
         let footer: Footer = serde_json::from_slice(&text).ok()?;
         let mut seq = footer.first_seq;
         let mut offset = blocks_from;
