@@ -306,26 +306,26 @@ class Segment:
                 offset += block[part]["stored"]
         need((seq, offset) == (self.next_seq, footer), "the blocks do not tile the file")
 
-    def events(self):
-        """The events, and then whether the footer follows from them."""
-        counts, last_time = {}, 0
+    def events(self, derived):
+        """The events. Of the footer nothing is believed but where parts stand and their checksums; what of the rest does not
+        follow from the blocks is noted in `derived`."""
+        counts, last_time, right, seq = {}, 0, [], self.first_seq
         for block in self.footer["blocks"]:
             if block["first_seq"] >= self.next_seq:
                 break
-            offset, parts = block["offset"], []
+            entry, parts, offset = dict(block), [], block["offset"]
             for name in ("conversation", "marks", "text"):
                 part = block[name]
                 try:
                     data = self.at(offset, part["stored"])
                     need(self.check(offset, data) == part["crc"], f"the checksum of the part {name} is wrong")
-                    need(bool(part["stored"]) == bool(part["unpacked"]), "a part of no bytes")
-                    prefix = parts[0] if name == "text" else b""
-                    parts.append(unpack(data, part["unpacked"], BODY_LIMIT, prefix) if data else b"")
+                    parts.append(unpack(data, None, BODY_LIMIT, parts[0] if name == "text" else b"") if data else b"")
                 except Nonsense as error:
                     raise Problem("checksum", self.path, offset, str(error)) from None
+                entry[name] = {**part, "unpacked": len(parts[-1])}
                 offset += part["stored"]
             try:
-                events = self.block(block["first_seq"], block["next_seq"], *parts)
+                events = self.block(seq, *parts)
             except Nonsense as error:
                 raise Problem("checksum", self.path, block["offset"], str(error)) from None
             for _, _, line in events:
@@ -333,22 +333,25 @@ class Segment:
                 counts[kind] = counts.get(kind, 0) + 1
             last_time = events[-1][1]
             yield from (event for event in events if event[0] < self.next_seq)
-        if self.partial:
-            return
-        if counts != self.footer["counts"] or last_time != self.footer["last_time"]:
-            raise Problem("checksum", self.path, self.size - TRAILER, "the footer does not follow from the blocks")
+            entry["first_seq"], seq = seq, seq + len(events)
+            right.append({**entry, "next_seq": seq})
+        end = self.size - TRAILER
+        if right != self.footer["blocks"][: len(right)] or seq < self.next_seq:
+            derived.append(Problem("derived-index", self.path, end, "the index is not that of the blocks"))
+        elif not self.partial and (counts != self.footer["counts"] or last_time != self.footer["last_time"]):
+            derived.append(Problem("derived-counts", self.path, end, "the counts are not those of the events"))
 
-    def block(self, first_seq, next_seq, conversation, marks, text):
+    def block(self, first_seq, conversation, marks, text):
         pieces = self.conversation(first_seq, conversation) + self.runs(first_seq, marks, text)
         pieces.sort(key=lambda events: events[0][0])
         events = [event for piece in pieces for event in piece]
-        need([seq for seq, _, _ in events] == list(range(first_seq, next_seq)), "seqs missing, twice or too many")
+        need(events, "a block without events")
+        found = [seq for seq, _, _ in events]
+        need(found == list(range(first_seq, first_seq + len(events))), "seqs missing, twice or too many")
         return events
 
     @staticmethod
     def conversation(seq, data):
-        if not data:
-            return []
         cursor = Cursor(data)
         count, names = cursor.varint(), cursor.names()
         seqs, times, types, flags, surfaces, lengths = columns = [Cursor(cursor.bytes()) for _ in range(6)]
@@ -514,7 +517,7 @@ def read_log(directory, identity, names, report):
     """The events of a session's files."""
     identity = hashlib.sha256(identity).digest()[:16]
     shared = read_shared(directory) if any(name.endswith(".seg") for name in names) else {}
-    segments, seq, sealed = [], 0, None
+    segments, seq, sealed, derived = [], 0, None, []
     for name in (name for name in names if name.endswith(".seg")):
         segment = Segment(directory, name, identity, shared)
         if segments and segment.next_seq <= segments[-1].next_seq:
@@ -523,21 +526,15 @@ def read_log(directory, identity, names, report):
             raise Problem(
                 "gap" if segment.first_seq > seq else "overlap", segment.path, 40, f"starts where {seq} belongs"
             )
-        yield from segment.events()
+        yield from segment.events(derived)
         segments.append(segment)
         seq, sealed = segment.next_seq, segment.last_journal
 
-    journals = []
-    for name in (name for name in names if name.endswith(".log")):
-        first = int(name[:20])
-        if sealed and first < seq:
-            path = os.path.join(directory, name)
-            if first > sealed[0]:
-                raise Problem("overlap", path, 0, "starts within the sealed part and was not sealed")
-            if first == sealed[0] and (salt := sealed_salt(directory, name, identity)) and salt != sealed[1]:
-                raise Problem("identity-mismatch", path, 16, "not the journal that was sealed")
-        else:
-            journals.append(Journal(directory, name, identity))
+    logs = [name for name in names if name.endswith(".log")]
+    covered = [name for name in logs if sealed and int(name[:20]) < seq]
+    if covered and int(covered[-1][:20]) >= sealed[0]:
+        check_covered(directory, covered[-1], identity, sealed)
+    journals = [Journal(directory, name, identity) for name in logs[len(covered) :]]
 
     if segments and segments[-1].continued and not journals:
         raise Problem("gap", segments[-1].path, segments[-1].size, "more files followed and are missing")
@@ -551,7 +548,7 @@ def read_log(directory, identity, names, report):
             if journal.named_seq != seq:
                 raise Problem("gap", journal.path, 0, f"starts where {seq} belongs")
             report(f"torn {journal.path} offset 0: {len(journal.data)} bytes of a header")
-            return
+            break
         header = journal.header()
         if before is None and (header.first_seq or header.before):
             raise Problem("gap", journal.path, 40, "the journals before it are missing")
@@ -574,14 +571,24 @@ def read_log(directory, identity, names, report):
                 yield from read_journal(journal, seq, None, following.named_seq, lambda _: None)
                 raise
         seq = yield from read_journal(journal, seq, end, stop_seq, report)
+    # Every event is intact, so this comes last.
+    if derived:
+        raise derived[0]
 
 
-def sealed_salt(directory, name, identity):
-    """The salt of a journal that counts no more, if it can be read."""
+def check_covered(directory, name, identity, sealed):
+    """The last journal that starts within the sealed part and no earlier than the last one sealed: it must be that one."""
+    journal = Journal(directory, name, identity)
+    if journal.named_seq > sealed[0]:
+        if not journal.cut_at_birth():
+            journal.header()
+        raise Problem("overlap", journal.path, 0, "starts within the sealed part and was not sealed")
     try:
-        return Journal(directory, name, identity).header().salt
+        salt = journal.header().salt
     except (Problem, FileNotFoundError):
-        return None
+        return  # It counts no more, if it can be read or not.
+    if salt != sealed[1]:
+        raise Problem("identity-mismatch", journal.path, 16, "not the journal that was sealed")
 
 
 def log_files(directory):

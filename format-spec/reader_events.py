@@ -7,6 +7,7 @@ import zlib
 import zstandard
 
 SAFE = 2**53 - 1
+WINDOW_LIMIT = 2**27
 TEXT, REASONING, TOOL, NAMED = 0, 1, 2, 0x10
 
 
@@ -124,13 +125,14 @@ def utf8(data):
 
 
 def unpack(data, length, limit, prefix=b""):
-    """One zstd frame of exactly `length` bytes."""
-    need(length <= limit, "longer than anything written")
+    """One zstd frame of exactly `length` bytes, or if that is None of as many as it states."""
     try:
         size = zstandard.frame_content_size(data)
-        need(size == length, "a frame of another length")
+        length = size if length is None else length
+        need(size == length and 0 < length <= limit, "a frame of another length")
+        need(zstandard.get_frame_parameters(data).window_size <= WINDOW_LIMIT, "a window larger than any written")
         prefix = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
-        reader = zstandard.ZstdDecompressor(dict_data=prefix, max_window_size=2**27).decompressobj()
+        reader = zstandard.ZstdDecompressor(dict_data=prefix, max_window_size=WINDOW_LIMIT).decompressobj()
         out, at = bytearray(), 0
         # In small pieces, so that nothing much longer than `length` is ever made.
         while at < len(data) and len(out) <= length and not reader.eof:

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use segment_common::{files_below, header, id, lines, try_events};
-use sessionlog::backend::{Expected, Head};
+use sessionlog::backend::{BackendError, DamageClass, ErrorKind, Expected, Head, ReadLimit};
 use sessionlog::event::{Batch, Event};
 use sessionlog::sample::Recording;
 use sessionlog::segment::{CheckStatus, Engine, EngineOptions, SealOptions};
@@ -64,7 +64,7 @@ fn write_store(root: &Path) -> Vec<(&'static str, Vec<Event>)> {
     seal(&engine, "sealed");
     // Sealed on close: segments of which each is much smaller than the one before are not joined.
     let sealing = EngineOptions::new().seed(8).rotate_at(6000).open(root).unwrap();
-    for to in [500, 560] {
+    for to in [400, 560] {
         write(&sealing, "half", &long, to);
         sealing.finish_sealing();
     }
@@ -106,4 +106,59 @@ fn sample_stores_hold_what_was_written() {
     assert_eq!((count("seg", "sealed"), count("log", "sealed")), (1, 0));
     assert!(count("seg", "half") >= 2 && count("log", "half") >= 1 && count("seg", "fork-of-all") >= 1);
     assert!(engine.locate(&id("fork")).join("shared").exists());
+}
+
+/// What reading gives before the end or a fault, and that.
+fn read_before_fault(engine: &Engine, name: &str) -> (usize, Option<BackendError>) {
+    let mut count = 0;
+    loop {
+        match engine.read(&id(name), count as u64, ReadLimit::default()) {
+            Ok(page) => count += page.items.iter().map(|item| item.events().count()).sum::<usize>(),
+            Err(error) => return (count, Some(error)),
+        }
+        if engine.read(&id(name), count as u64, ReadLimit::default()).is_ok_and(|page| page.items.is_empty()) {
+            return (count, None);
+        }
+    }
+}
+
+#[test]
+fn r4_a_file_under_another_name_gets_one_verdict_from_every_reader() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("store");
+    let sessions = write_store(&root);
+    let class = |error: &BackendError| error.damage.as_ref().map(|damage| damage.class);
+    let (mut sound, mut damaged) = (0, 0);
+    for (name, _) in &sessions {
+        let directory = Engine::open(&root).unwrap().locate(&id(name));
+        for path in files_below(&directory).into_iter().filter(|path| path.extension().is_some()) {
+            let Some(seq) = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok()) else { continue };
+            let found = [1, 40, 300, 5000].map(|step| directory.join(format!("{:020}", seq + step)));
+            for target in found.iter().flat_map(|target| ["seg", "log"].map(|kind| target.with_extension(kind))) {
+                if target.exists() {
+                    continue;
+                }
+                fs::copy(&path, &target).unwrap();
+                let engine = Engine::open(&root).unwrap();
+                let check = engine.verify(&id(name));
+                let (events, fault) = read_before_fault(&engine, name);
+                let what = format!("{} as {}", path.display(), target.display());
+                assert_eq!(events as u64, check.events, "{what}: {:?}, {fault:?}", check.error);
+                assert_eq!(fault.as_ref().map(class), check.error.as_ref().map(class), "{what}");
+                let opened = engine.open_session(&id(name));
+                assert_eq!(opened.as_ref().err().map(class), check.error.as_ref().map(class), "{what}");
+                if let Some(error) = &check.error {
+                    damaged += 1;
+                    assert_eq!(error.kind, ErrorKind::Damaged, "{what}");
+                    if target.extension().is_some_and(|kind| kind == "seg") && path.extension() == target.extension() {
+                        assert_eq!(class(error), Some(DamageClass::IdentityMismatch), "{what}");
+                    }
+                } else {
+                    sound += 1;
+                }
+                fs::remove_file(&target).unwrap();
+            }
+        }
+    }
+    assert!(damaged > 60, "{sound} sound, {damaged} damaged");
 }

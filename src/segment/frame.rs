@@ -5,14 +5,29 @@ use zstd::zstd_safe::{DCtx, find_frame_compressed_size, get_frame_content_size};
 /// Largest factor by which zstd can shrink anything: a block of 128 KiB of the same byte takes four bytes.
 const MAX_RATIO: usize = 1 << 15;
 
+/// Largest window that a reader must provide, in bytes: what zstd itself accepts without being asked.
+const MAX_WINDOW_BYTES: u64 = 1 << 27;
+
+/// The window that a frame asks for, in bytes: of one without a window of its own, its content.
+fn window_bytes(packed: &[u8], content: u64) -> Option<u64> {
+    const SINGLE_SEGMENT: u8 = 1 << 5;
+    if packed.get(4)? & SINGLE_SEGMENT != 0 {
+        return Some(content);
+    }
+    let descriptor = packed.get(5)?;
+    let base = 1_u64 << (10 + u32::from(descriptor >> 3));
+    Some(base + base / 8 * u64::from(descriptor & 7))
+}
+
 /// The content of a frame that fills `packed` and holds exactly `length` bytes, at least one. `None` for anything else: bytes behind
-/// the frame, further frames, skippable ones, another length or none stated, damage.
+/// the frame, further frames, skippable ones, another length or none stated, a larger window than any written, damage.
 ///
 /// Memory: `length`, and never more than what a frame of this size can hold.
 pub(crate) fn unpack(packed: &[u8], length: usize, prefix: &[u8]) -> Option<Vec<u8>> {
     let stated = get_frame_content_size(packed).ok()??;
     let whole = length > 0
         && usize::try_from(stated) == Ok(length)
+        && window_bytes(packed, stated)? <= MAX_WINDOW_BYTES
         && length <= packed.len().saturating_mul(MAX_RATIO)
         && find_frame_compressed_size(packed).ok()? == packed.len();
     if !whole {
@@ -81,6 +96,27 @@ mod tests {
         assert!(unpack(&large, 1 << 50, &[]).is_none());
         large[5..13].copy_from_slice(&300_u64.to_le_bytes());
         assert_eq!(unpack(&large, 300, &[]).unwrap(), text);
+    }
+
+    #[test]
+    fn a_window_beyond_the_limit_is_refused_however_short_the_content() {
+        let with_window = |log: u32| {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(20).unwrap();
+            encoder.set_pledged_src_size(Some(2 << 20)).unwrap();
+            encoder.write_all(&vec![3; 2 << 20]).unwrap();
+            let mut bytes = encoder.finish().unwrap();
+            // The window is a byte of its own: an exponent from 10 on in five bits, eighths in three.
+            assert_eq!(bytes[5], 10 << 3);
+            bytes[5] = u8::try_from(log - 10).unwrap() << 3;
+            bytes
+        };
+        assert!(unpack(&with_window(27), 2 << 20, &[]).is_some());
+        assert!(unpack(&with_window(28), 2 << 20, &[]).is_none());
+        let mut eighths = with_window(27);
+        eighths[5] |= 1;
+        assert!(unpack(&eighths, 2 << 20, &[]).is_none());
+        assert_eq!(window_bytes(&frame(&[1; 300], true), 1 << 28), Some(1 << 28), "a single segment");
     }
 
     #[test]

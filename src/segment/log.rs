@@ -220,29 +220,14 @@ fn scan_journals(
             }
         };
     };
-    let mut current = match Journal::open(directory, first, sealed)? {
+    let mut current = match open_first(directory, first, names.len() > 0, log.sealed.as_deref())? {
         Opening::Gone => return Ok(None),
-        Opening::Cut(_) if names.len() > 0 => {
-            let path = directory.file(&journal::file_name(first));
-            let detail = "the file was cut within its header";
-            return Err(directory.damage(DamageClass::Gap, &path, Some(0), sealed, detail));
-        }
         Opening::Cut(length) => {
-            check_start(directory, first, first, sealed)?;
             log.torn = Some(headless(directory, first, length));
             log.bytes = log.bytes.saturating_add(length);
             return Ok(Some(log));
         }
-        Opening::Sound(journal) => {
-            if let Some(end) = &log.sealed {
-                end.check_link(directory, &journal)?;
-                check_start(directory, first, first, sealed)?;
-            } else {
-                let starts_log = journal.header.predecessor.map_or(0, |before| before.first_seq + 1);
-                check_start(directory, first, first.max(starts_log), 0)?;
-            }
-            journal
-        }
+        Opening::Sound(journal) => journal,
     };
     loop {
         log.bytes = log.bytes.saturating_add(current.length);
@@ -273,6 +258,40 @@ fn scan_journals(
         check_start(directory, name, name, scanner.next_seq)?;
         current = next;
     }
+}
+
+/// Opens the first of the journals that count and checks that it stands where the log begins, or goes on behind what is sealed.
+/// One that is cut within its header is given back as such only when no other journal follows.
+///
+/// # Errors
+/// Damage, `Unsupported`, I/O.
+pub(crate) fn open_first(
+    directory: &SessionDirectory,
+    name: u64,
+    followed: bool,
+    sealed: Option<&SealedEnd>,
+) -> Result<Opening, BackendError> {
+    let begins = sealed.map_or(0, |end| end.next_seq);
+    let opening = Journal::open(directory, name, begins)?;
+    match &opening {
+        Opening::Gone => {}
+        Opening::Cut(_) if followed => {
+            let path = directory.file(&journal::file_name(name));
+            let detail = "the file was cut within its header";
+            return Err(directory.damage(DamageClass::Gap, &path, Some(0), begins, detail));
+        }
+        Opening::Cut(_) => check_start(directory, name, name, begins)?,
+        Opening::Sound(journal) => {
+            let mut found = name;
+            if let Some(end) = sealed {
+                end.check_link(directory, journal)?;
+            } else {
+                found = found.max(journal.header.predecessor.map_or(0, |before| before.first_seq.saturating_add(1)));
+            }
+            check_start(directory, name, found, begins)?;
+        }
+    }
+    Ok(opening)
 }
 
 /// The file behind a segment that says that there is one.

@@ -1,5 +1,6 @@
 //! Reading a session without a lock, beside a live writer or after it.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::journal;
 use super::key;
 use super::log;
 use super::scan::{Content, Fault, Journal, Opening, Record, Scanner};
-use super::sealed::chain;
+use super::sealed::chain::{self, SealedEnd, Walk};
 use super::sealed::segment::Segment;
 use crate::backend::{BackendError, DamageClass, Page, ReadLimit};
 use crate::event::{Item, SessionHeader};
@@ -50,6 +51,7 @@ pub struct Reader {
     /// Where it stands: in a journal, in a segment, or nowhere yet.
     place: Option<Place>,
     sealed: Option<SealedPlace>,
+    chain: Option<Chain>,
 }
 
 /// Where in a sealed segment a reader stands.
@@ -175,11 +177,11 @@ impl Reader {
         directory.check()?;
         let header = directory.read_header()?;
         directory.id = header.session_id().ok();
-        Ok(Self { directory, header, next_seq: 0, place: None, sealed: None })
+        Ok(Self { directory, header, next_seq: 0, place: None, sealed: None, chain: None })
     }
 
     pub(crate) fn over(directory: SessionDirectory, header: SessionHeader) -> Self {
-        Self { directory, header, next_seq: 0, place: None, sealed: None }
+        Self { directory, header, next_seq: 0, place: None, sealed: None, chain: None }
     }
 
     /// The session's header.
@@ -420,7 +422,6 @@ impl Reader {
         let path = place.scanner.journal.path.clone();
         if let Some(successor) = place.successor {
             // The journal ends before its successor begins.
-            let found = place.scanner.next_seq;
             if *relocations < 2 {
                 *relocations = 1;
                 self.place = None;
@@ -429,10 +430,7 @@ impl Reader {
             if place.scanner.is_cut_short() {
                 return Err(place.scanner.cut_short(&self.directory));
             }
-            // What is wrong with the next file itself says more than that it is not where it should be.
-            Journal::open(&self.directory, successor, found)?;
-            let detail = format!("this journal ends at seq {found}, the next one starts at seq {successor}");
-            return Err(self.directory.damage(DamageClass::Gap, &path, Some(place.scanner.offset), found, detail));
+            return Err(self.ends_before(successor));
         }
         let before = place.scanner.limit;
         place.scanner.look_again().map_err(|error| self.directory.io("reading a journal", &path, error))?;
@@ -448,6 +446,29 @@ impl Reader {
         Ok(false)
     }
 
+    /// The journal's records end before its successor begins. What is wrong with that file itself says more than this.
+    fn ends_before(&self, successor: u64) -> BackendError {
+        let Some(Place { scanner, .. }) = &self.place else { return self.directory.not_found() };
+        let found = scanner.next_seq;
+        let judged = match Journal::open(&self.directory, successor, found) {
+            Ok(Opening::Sound(next)) => {
+                log::check_link(&self.directory, &scanner.journal.header, &next).map_err(|mut error| {
+                    if let Some(damage) = &mut error.damage {
+                        damage.intact_before = found;
+                    }
+                    error
+                })
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let gap = || {
+            let detail = format!("this journal ends at seq {found}, the next one starts at seq {successor}");
+            self.directory.damage(DamageClass::Gap, &scanner.journal.path, Some(scanner.offset), found, detail)
+        };
+        judged.err().unwrap_or_else(gap)
+    }
+
     /// Bytes that are no record: looked at afresh once, then judged as every reader judges them.
     fn at_fault(&mut self, fault: Fault, relocations: &mut usize) -> Result<Option<Look>, BackendError> {
         let Some(place) = &mut self.place else { return Ok(None) };
@@ -456,11 +477,13 @@ impl Reader {
             *relocations = (*relocations).max(1);
             return Ok(None);
         }
-        if matches!(fault, Fault::Invalid { .. }) && place.successor.is_none() {
-            match place.scanner.later_append_exists() {
-                Ok(false) => return Ok(Some(Look::End)),
-                Ok(true) => {}
-                Err(error) => return Err(place.scanner.error(&self.directory, Fault::Io(error))),
+        if matches!(fault, Fault::Invalid { .. }) && place.scanner.is_open_ended() {
+            match (place.scanner.later_append_exists(), place.successor) {
+                (Ok(false), None) => return Ok(Some(Look::End)),
+                // The successor does not say where this one ends, so it was read as if it were the newest.
+                (Ok(false), Some(successor)) => return Err(self.ends_before(successor)),
+                (Ok(true), _) => {}
+                (Err(error), _) => return Err(place.scanner.error(&self.directory, Fault::Io(error))),
             }
         }
         let error = place.scanner.error(&self.directory, fault);
@@ -473,123 +496,133 @@ impl Reader {
         self.directory.damage(DamageClass::Gap, &path, Some(0), name, "the file was cut within its header")
     }
 
-    /// Finds the segment that holds `next_seq`. `None` when a file that was listed is gone.
-    fn locate_segment(&mut self, names: &[u64]) -> Result<Option<Sealed>, BackendError> {
-        let seq = self.next_seq;
-        let mut end = None;
-        // One that was merged and remains may stand before the one that has taken its place.
-        for name in names.iter().rev().filter(|name| **name <= seq) {
-            let Some(segment) = Segment::open(&self.directory, *name, *name)? else { return Ok(None) };
-            if seq < segment.next_seq() {
-                self.sealed = Some(SealedPlace { segment, block: None });
-                return Ok(Some(Sealed::Found));
+    /// Walks the segments of these names, unless they are those of the last walk: other segments of the same names hold the same
+    /// events. `false` when a file that was listed is gone.
+    fn walk(&mut self, names: Vec<u64>) -> bool {
+        if self.chain.as_ref().is_some_and(|chain| chain.names == names && chain.end.is_ok()) {
+            return true;
+        }
+        let mut spans = Vec::with_capacity(names.len());
+        let walked = chain::walk(&self.directory, &names, |segment| {
+            spans.push(segment.footer.first_seq..segment.next_seq());
+            Ok(())
+        });
+        let end = match walked {
+            Ok(Walk::Gone) => return false,
+            Ok(Walk::Empty) => Ok(None),
+            Ok(Walk::Sealed(mut end)) => {
+                end.checkpoint = None;
+                Ok(Some(end))
             }
-            let this = (segment.next_seq(), segment.footer.continued);
-            end = Some(end.map_or(this, |known: (u64, bool)| if this.0 > known.0 { this } else { known }));
-        }
-        let (end, continued) = end.unwrap_or((0, true));
-        if let Some(next) = names.iter().copied().find(|name| *name > seq) {
-            // What is wrong with the next file itself says more than that it is not where it should be.
-            Segment::open(&self.directory, next, end)?;
-            let detail = format!("no file holds the events from seq {end} on");
-            return Err(self.directory.damage(DamageClass::Gap, &self.directory.path, None, end, detail));
-        }
-        Ok(Some(Sealed::EndsAt(end, continued)))
+            Err(error) => Err(error),
+        };
+        self.chain = Some(Chain { names, spans, end });
+        true
     }
 
     /// Finds the segment or the journal that holds `next_seq`, or would. `false` when the log ends before its records do.
     fn locate(&mut self) -> Result<bool, BackendError> {
         for attempt in 1..=ATTEMPTS {
-            let layout = self.directory.layout()?;
-            let (sealed, broken) = match chain::last_journal(&self.directory, &layout.segments) {
-                Ok(sealed) => (sealed, None),
-                Err(error) => (None, Some(error)),
-            };
-            let names: Vec<u64> = layout
-                .journals
-                .iter()
-                .copied()
-                .filter(|name| broken.is_none() && sealed.is_none_or(|sealed| *name > sealed.first_seq))
-                .collect();
-            let after = names.partition_point(|name| *name <= self.next_seq);
-            let Some(name) = after.checked_sub(1).and_then(|index| names.get(index)).copied() else {
-                if layout.segments.is_empty() {
-                    self.directory.check()?;
-                    let detail = "the journals that hold the start of the log are missing";
-                    return Err(self.directory.damage(DamageClass::Gap, &self.directory.path, None, 0, detail));
-                }
-                match self.locate_segment(&layout.segments) {
-                    Ok(Some(Sealed::Found)) => return Ok(true),
-                    Ok(Some(Sealed::EndsAt(..))) if attempt == ATTEMPTS && broken.is_some() => {
-                        return broken.map_or(Ok(false), Err);
-                    }
-                    Ok(Some(Sealed::EndsAt(_, false))) if names.is_empty() && broken.is_none() => return Ok(false),
-                    Ok(Some(Sealed::EndsAt(end, _))) if attempt == ATTEMPTS => {
-                        return Err(log::successor_missing(&self.directory, end));
-                    }
-                    Err(error) if attempt == ATTEMPTS => return Err(error),
-                    Ok(_) | Err(_) => continue,
-                }
-            };
-            let journal = match Journal::open(&self.directory, name, name)? {
-                Opening::Sound(journal) => journal,
-                Opening::Gone => continue,
-                // Nothing of it was ever acknowledged; the log ends with the journal before.
-                Opening::Cut(_) if after == names.len() => return Ok(false),
-                Opening::Cut(_) => return Err(self.cut_header(name)),
-            };
-            if let Some(before) = after.checked_sub(2).and_then(|index| names.get(index)).copied() {
-                let linked = match Journal::open(&self.directory, before, before)? {
-                    Opening::Sound(before) => log::check_link(&self.directory, &before.header, &journal),
-                    Opening::Gone => continue,
-                    Opening::Cut(_) => Err(self.cut_header(before)),
-                };
-                match linked {
-                    Err(error) if attempt == ATTEMPTS => return Err(error),
-                    Err(_) => continue,
-                    Ok(()) => {}
-                }
+            match self.locate_once() {
+                Ok(Some(found)) => return Ok(found),
+                // A writer at work can make a sound log look wrong to one look.
+                Err(error) if attempt == ATTEMPTS => return Err(error),
+                Ok(None) | Err(_) => {}
             }
-            if let Some(last_journal) = sealed.filter(|_| after == 1)
-                && let Err(error) = chain::check_link(&self.directory, last_journal, name, &journal)
-            {
-                if attempt == ATTEMPTS {
-                    return Err(error);
-                }
-                continue;
-            }
-            let Some(next) = names.get(after).copied() else {
-                self.place = Some(Place { scanner: Scanner::open_ended(journal), successor: None });
-                return Ok(true);
-            };
-            // What is wrong with the next journal is found when reading comes to it; its name says where this one ends.
-            let end = match Journal::open(&self.directory, next, name) {
-                Ok(Opening::Gone) => continue,
-                Ok(Opening::Sound(next)) if log::check_link(&self.directory, &journal.header, &next).is_ok() => {
-                    next.header.predecessor.map(|before| before.end)
-                }
-                Ok(_) => None,
-                Err(error) if error.damage.is_some() => None,
-                Err(error) => return Err(error),
-            };
-            let scanner = match end {
-                Some(end) => Scanner::up_to(journal, end),
-                None => Scanner::open_ended(journal),
-            };
-            self.place = Some(Place { scanner, successor: Some(next) });
-            return Ok(true);
         }
         Err(self
             .directory
             .error(crate::backend::ErrorKind::Io, "files are replaced as fast as they are read; try again"))
     }
+
+    /// One look. `None` when a file that was listed is gone.
+    fn locate_once(&mut self) -> Result<Option<bool>, BackendError> {
+        let seq = self.next_seq;
+        let layout = self.directory.layout()?;
+        if !self.walk(layout.segments) {
+            return Ok(None);
+        }
+        let Some(Chain { spans, end, .. }) = &self.chain else { return Ok(None) };
+        if let Some(span) = spans.iter().find(|span| span.contains(&seq)) {
+            let segment = Segment::open(&self.directory, span.start, span.start)?;
+            let Some(segment) = segment.filter(|segment| seq < segment.next_seq()) else { return Ok(None) };
+            self.sealed = Some(SealedPlace { segment, block: None });
+            return Ok(Some(true));
+        }
+        let sealed = match end {
+            Ok(end) => end.as_deref(),
+            // The next look walks again.
+            Err(_) => return self.chain.take().map_or(Ok(None), |chain| chain.end.map(|_| None)),
+        };
+        let names = match sealed {
+            Some(end) => end.live_journals(&self.directory, &layout.journals)?,
+            None => &layout.journals,
+        };
+        let Some(&first) = names.first() else {
+            return match sealed {
+                Some(end) if end.continued => Err(log::successor_missing(&self.directory, end.next_seq)),
+                Some(_) => Ok(Some(false)),
+                None => {
+                    self.directory.check()?;
+                    let detail = "the session has no journal; its files were removed";
+                    Err(self.directory.damage(DamageClass::Gap, &self.directory.path, None, 0, detail))
+                }
+            };
+        };
+        let after = names.partition_point(|name| *name <= seq);
+        let place = after.saturating_sub(1);
+        let name = names.get(place).copied().unwrap_or(first);
+        let opening = if place == 0 {
+            log::open_first(&self.directory, first, names.len() > 1, sealed)?
+        } else {
+            Journal::open(&self.directory, name, name)?
+        };
+        let journal = match opening {
+            Opening::Sound(journal) => journal,
+            Opening::Gone => return Ok(None),
+            // Nothing of it was ever acknowledged; the log ends with the journal before.
+            Opening::Cut(_) if place + 1 == names.len() => return Ok(Some(false)),
+            Opening::Cut(_) => return Err(self.cut_header(name)),
+        };
+        if let Some(before) = place.checked_sub(1).and_then(|index| names.get(index)).copied() {
+            match Journal::open(&self.directory, before, before)? {
+                Opening::Sound(before) => log::check_link(&self.directory, &before.header, &journal)?,
+                Opening::Gone => return Ok(None),
+                Opening::Cut(_) => return Err(self.cut_header(before)),
+            }
+        }
+        let Some(next) = names.get(place + 1).copied() else {
+            self.place = Some(Place { scanner: Scanner::open_ended(journal), successor: None });
+            return Ok(Some(true));
+        };
+        // What is wrong with the next journal is found when reading comes to it; its name says where this one ends.
+        let end = match Journal::open(&self.directory, next, name) {
+            Ok(Opening::Gone) => return Ok(None),
+            Ok(Opening::Sound(next)) if log::check_link(&self.directory, &journal.header, &next).is_ok() => {
+                next.header.predecessor.map(|before| before.end)
+            }
+            Ok(_) => None,
+            Err(error) if error.damage.is_some() => None,
+            Err(error) => return Err(error),
+        };
+        let scanner = match end {
+            Some(end) => Scanner::up_to(journal, end),
+            None => Scanner::open_ended(journal),
+        };
+        self.place = Some(Place { scanner, successor: Some(next) });
+        Ok(Some(true))
+    }
 }
 
-/// What the segments have of a seq.
-enum Sealed {
-    Found,
-    /// Nothing: the last one ends before it, and says whether another file follows.
-    EndsAt(u64, bool),
+/// The sealed part of the log as it was found.
+#[derive(Debug)]
+struct Chain {
+    /// Names of all segments that were there.
+    names: Vec<u64>,
+    /// The seqs of each segment that counts, up to the fault if there is one.
+    spans: Vec<Range<u64>>,
+    /// Where it ends, or what is wrong behind the last span.
+    end: Result<Option<Box<SealedEnd>>, BackendError>,
 }
 
 fn record_end(record: &Record) -> u64 {

@@ -314,6 +314,11 @@ impl Scanner {
         directory.damage(DamageClass::Gap, path, Some(length), self.next_seq, detail)
     }
 
+    /// Whether nothing says where the journal ends.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        self.claimed.is_none()
+    }
+
     /// Whether the file is shorter than the part of it that the next journal counts.
     pub(crate) fn is_cut_short(&self) -> bool {
         self.claimed.is_some_and(|claimed| claimed > self.journal.length)

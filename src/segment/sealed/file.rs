@@ -251,8 +251,7 @@ pub(crate) fn read_block_afresh(
     let text = read(&mut right.text, &conversation)?;
     source.done(block);
     let nonsense = |what| SealedFault::Damaged { offset: block.offset, what };
-    let events = if conversation.is_empty() { Some(Vec::new()) } else { decode_conversation(&conversation, first_seq) };
-    let events = events.ok_or_else(|| nonsense("its events make no sense"))?;
+    let events = decode_conversation(&conversation, first_seq).ok_or_else(|| nonsense("its events make no sense"))?;
     let runs = decode_stream(&marks, &text, first_seq).ok_or_else(|| nonsense("its runs make no sense"))?;
     let deltas = runs.iter().try_fold(events.len() as u64, |sum, run| sum.checked_add(run.len()));
     let next_seq = deltas.and_then(|count| first_seq.checked_add(count)).filter(|next| *next > first_seq);
