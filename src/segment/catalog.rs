@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::bytes::{crc, u32_at};
-use super::directory::{HEADER_FILE, SessionDirectory, TEMPORARY, read_small};
+use super::directory::{HEADER_FILE, SessionDirectory, read_small};
 use super::files::{Access, FileKind, Files, write_all_at};
 use super::journal;
 use super::lock;
@@ -276,19 +276,13 @@ fn summarise(directory: &SessionDirectory) -> Result<Summary, BackendError> {
             }
         }
     }
-    let mut bytes = 0_u64;
-    for name in directory.names()?.iter().filter(|name| !name.starts_with(TEMPORARY)) {
-        if let Ok(stat) = directory.files.stat(&directory.file(name)) {
-            bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 });
-        }
-    }
     Ok(Summary {
         events: fold.next_seq(),
         turns: fold.counts().get(TURN_START).map_or(0, |count| count.count),
         title: fold.title().map(str::to_owned),
         last_time: fold.last_time(),
         open_turn: fold.open_turn().is_some(),
-        bytes,
+        bytes: directory.stored_bytes()?,
         // A live writer's record in flight is none that was torn.
         torn: log.torn.filter(|_| !live),
         invalid,

@@ -140,6 +140,21 @@ impl SessionDirectory {
         })
     }
 
+    /// Bytes of the session's files. The lock's text is for people and changes with every holder, and what is just being written is
+    /// nobody's business but its maker's: neither counts.
+    ///
+    /// # Errors
+    /// As [`SessionDirectory::names`].
+    pub(crate) fn stored_bytes(&self) -> Result<u64, BackendError> {
+        let mut bytes = 0_u64;
+        for name in self.names()?.iter().filter(|name| !name.starts_with(TEMPORARY) && *name != LOCK_FILE) {
+            if let Ok(stat) = self.files.stat(&self.file(name)) {
+                bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 });
+            }
+        }
+        Ok(bytes)
+    }
+
     /// The files that hold the log.
     ///
     /// # Errors

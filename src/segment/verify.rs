@@ -393,6 +393,9 @@ mod tests {
         let (files, id, count) = store(1_000);
         let summarised = engine(&files).summaries().unwrap();
         assert_eq!(summarised[0].summary.as_ref().unwrap().events, count);
+        // The lock's text is another one after every holder, and no part of the log.
+        files.overwrite(Path::new("/store/sessions/s/lock"), b"pid 123456789\n").unwrap();
+        assert_eq!(engine(&files).verify(&id).status, CheckStatus::Ok);
         let path = Path::new("/store/catalog");
         let bytes = files.contents(path).unwrap();
         let text = zstd::decode_all(&bytes[20..]).unwrap();

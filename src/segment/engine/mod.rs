@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::builder::Site;
 use super::catalog::Catalog;
-use super::directory::{SessionDirectory, TEMPORARY};
+use super::directory::SessionDirectory;
 use super::fetch;
 use super::files::FileKind;
 use super::key;
@@ -431,20 +431,13 @@ impl Engine {
         lock::holder(&self.directory(id))
     }
 
-    /// Bytes of the files in a session's directory, but for those that are just being written.
+    /// Bytes of the files in a session's directory, but for the lock and what is just being written.
     ///
     /// # Errors
     /// `NotFound`, I/O.
     pub fn stored_bytes(&self, id: &SessionId) -> Result<u64, BackendError> {
         let directory = self.directory(id);
         directory.check()?;
-        let mut bytes = 0_u64;
-        // What is just being written is nobody's business but its maker's.
-        for name in directory.names()?.iter().filter(|name| !name.starts_with(TEMPORARY)) {
-            if let Ok(stat) = directory.files.stat(&directory.file(name)) {
-                bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 });
-            }
-        }
-        Ok(bytes)
+        directory.stored_bytes()
     }
 }
