@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::world::World;
 
 /// Steps of the longest program.
-const MOST_STEPS: usize = 60;
+const MOST_STEPS: usize = 30;
 
 thread_local! {
     static RUNTIME: LazyCell<Runtime> =
