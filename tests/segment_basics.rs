@@ -199,3 +199,18 @@ fn a_batch_of_many_records_keeps_its_mark() {
     assert_eq!(page.items[0].first_seq(), 5);
     assert_eq!((page.items.len(), page.next), (2, Some(7)));
 }
+
+#[test]
+fn a_reader_does_not_go_on_in_another_session_of_the_same_id() {
+    let (_directory, engine) = store();
+    let head = create(&engine, "s", 2);
+    engine.release(&id("s"), head.epoch).unwrap();
+    let mut reader = engine.reader(&id("s")).unwrap();
+    assert_eq!(reader.next_page(ReadLimit::default()).unwrap().items.len(), 2);
+    engine.delete(&id("s")).unwrap();
+    let batch = Batch::pack(expected(9)).unwrap();
+    let other = header("s").created_at(99);
+    engine.append(&id("s"), Some(&other), Expected::ABSENT, &batch).unwrap();
+    assert_eq!(reader.next_page(ReadLimit::default()).unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(events(&engine, "s").len(), 9);
+}

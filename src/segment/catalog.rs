@@ -14,6 +14,7 @@ use super::bytes::{crc, u32_at};
 use super::directory::{HEADER_FILE, SessionDirectory, read_small};
 use super::files::{Access, FileKind, Files, write_all_at};
 use super::journal;
+use super::key;
 use super::lock;
 use super::log;
 use super::reader::Reader;
@@ -217,9 +218,15 @@ impl Entry {
         if !holds {
             return None;
         }
+        let header = SessionHeader::parse(&self.header).ok()?;
+        // Whatever else an entry says, it is about the session that it stands for.
+        let key = key::key(&header.session_id().ok()?);
+        if directory.path.file_name()?.to_str()? != key {
+            return None;
+        }
         let has_journal = self.stamps.iter().any(|stamp| journal::seq_of(&stamp.name, "log").is_some());
         Some(Summary {
-            header: SessionHeader::parse(&self.header).ok()?,
+            header,
             events: self.events,
             turns: self.turns,
             title: self.title.clone(),

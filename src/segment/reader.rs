@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::directory::SessionDirectory;
-use super::files::{Files, RealFiles};
+use super::files::{Files, Identity, RealFiles};
 use super::journal;
 use super::key;
 use super::log;
@@ -22,8 +22,8 @@ const ATTEMPTS: usize = 5;
 ///
 /// A reader follows a live log: at its end [`Reader::next_page`] gives an empty page, and the next call sees what was appended
 /// meanwhile, also in another journal. Files that are replaced or removed under a reader make it look again by seq. Cost of a
-/// page is the page and, of what is sealed, the rest of the blocks it starts and ends in; a [`Reader::seek`] costs a segment's
-/// footer, or at most one pass over the frames of one journal.
+/// page is the page and, of what is sealed, the rest of the blocks it starts and ends in; a [`Reader::seek`] costs the segments'
+/// footers or the journals' headers before the place, and at most one pass over the frames of one journal.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), sessionlog::backend::BackendError> {
@@ -47,6 +47,8 @@ const ATTEMPTS: usize = 5;
 pub struct Reader {
     directory: SessionDirectory,
     header: SessionHeader,
+    /// Which directory it is, once that has been looked at.
+    identity: Option<Identity>,
     next_seq: u64,
     /// Where it stands: in a journal, in a segment, or nowhere yet.
     place: Option<Place>,
@@ -112,8 +114,28 @@ impl Filling {
 #[derive(Debug)]
 struct Place {
     scanner: Scanner,
-    /// First seq of the next journal, if there is one: this one counts up to there.
-    successor: Option<u64>,
+    successor: Successor,
+}
+
+/// The journal behind the one that is read, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Successor {
+    None,
+    /// It says where this one ends.
+    Linked(u64),
+    /// The newest one, cut within its header: its name alone says where this one ends, and the log.
+    Headless(u64),
+    /// It, or what it says of this one, is at fault. This one counts up to its name.
+    Faulty(u64),
+}
+
+impl Successor {
+    fn name(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Linked(name) | Self::Headless(name) | Self::Faulty(name) => Some(name),
+        }
+    }
 }
 
 impl Place {
@@ -130,7 +152,7 @@ impl Place {
     }
 
     fn is_used_up(&self) -> bool {
-        self.successor.is_some_and(|successor| self.scanner.next_seq >= successor)
+        self.successor.name().is_some_and(|successor| self.scanner.next_seq >= successor)
     }
 }
 
@@ -177,11 +199,11 @@ impl Reader {
         directory.check()?;
         let header = directory.read_header()?;
         directory.id = header.session_id().ok();
-        Ok(Self { directory, header, next_seq: 0, place: None, sealed: None, chain: None })
+        Ok(Self { directory, header, identity: None, next_seq: 0, place: None, sealed: None, chain: None })
     }
 
     pub(crate) fn over(directory: SessionDirectory, header: SessionHeader) -> Self {
-        Self { directory, header, next_seq: 0, place: None, sealed: None, chain: None }
+        Self { directory, header, identity: None, next_seq: 0, place: None, sealed: None, chain: None }
     }
 
     /// The session's header.
@@ -238,7 +260,7 @@ impl Reader {
     ///
     /// # Errors
     /// Damage with the place and the last good seq (what comes before it has been returned by earlier calls), `NotFound` when
-    /// the session was deleted, `Unsupported`, I/O. The position stays where it is.
+    /// the session was deleted (also when another was made under its id), `Unsupported`, I/O. The position stays where it is.
     pub fn next_page(&mut self, limit: ReadLimit) -> Result<Page, BackendError> {
         let mut filling = Filling { page: Page::default(), limit, events: 0, bytes: 0 };
         self.recheck()?;
@@ -384,7 +406,14 @@ impl Reader {
                 continue;
             };
             if place.is_used_up() {
-                self.place = None;
+                let reached = place.scanner.next_seq;
+                match place.successor {
+                    Successor::Linked(name) if name == reached => self.place = None,
+                    Successor::Headless(name) if name == reached => return Ok(Look::End),
+                    Successor::Linked(_) | Successor::Headless(_) | Successor::Faulty(_) | Successor::None => {
+                        return Err(self.next_at_fault());
+                    }
+                }
                 continue;
             }
             match place.step(self.next_seq) {
@@ -420,7 +449,7 @@ impl Reader {
     fn at_limit(&mut self, relocations: &mut usize) -> Result<bool, BackendError> {
         let Some(place) = &mut self.place else { return Ok(true) };
         let path = place.scanner.journal.path.clone();
-        if let Some(successor) = place.successor {
+        if place.successor != Successor::None {
             // The journal ends before its successor begins.
             if *relocations < 2 {
                 *relocations = 1;
@@ -430,7 +459,7 @@ impl Reader {
             if place.scanner.is_cut_short() {
                 return Err(place.scanner.cut_short(&self.directory));
             }
-            return Err(self.ends_before(successor));
+            return Err(self.next_at_fault());
         }
         let before = place.scanner.limit;
         place.scanner.look_again().map_err(|error| self.directory.io("reading a journal", &path, error))?;
@@ -446,27 +475,27 @@ impl Reader {
         Ok(false)
     }
 
-    /// The journal's records end before its successor begins. What is wrong with that file itself says more than this.
-    fn ends_before(&self, successor: u64) -> BackendError {
-        let Some(Place { scanner, .. }) = &self.place else { return self.directory.not_found() };
+    /// Why the log does not go on in the successor. What is wrong with that file itself says more than where it starts.
+    fn next_at_fault(&mut self) -> BackendError {
+        let Some(Place { scanner, successor }) = self.place.take() else { return self.directory.not_found() };
         let found = scanner.next_seq;
+        let linked = !matches!(successor, Successor::Faulty(_));
+        let successor = successor.name().unwrap_or(found);
         let judged = match Journal::open(&self.directory, successor, found) {
-            Ok(Opening::Sound(next)) => {
-                log::check_link(&self.directory, &scanner.journal.header, &next).map_err(|mut error| {
-                    if let Some(damage) = &mut error.damage {
-                        damage.intact_before = found;
-                    }
-                    error
-                })
-            }
+            Ok(Opening::Sound(next)) => log::check_link(&self.directory, &scanner.journal.header, &next),
+            // One that is cut within its header is missing, unless it is the newest; then it starts elsewhere.
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };
-        let gap = || {
-            let detail = format!("this journal ends at seq {found}, the next one starts at seq {successor}");
-            self.directory.damage(DamageClass::Gap, &scanner.journal.path, Some(scanner.offset), found, detail)
-        };
-        judged.err().unwrap_or_else(gap)
+        if let Err(mut error) = judged {
+            if let Some(damage) = &mut error.damage {
+                damage.intact_before = found;
+            }
+            return error;
+        }
+        let class = if found > successor && linked { DamageClass::Overlap } else { DamageClass::Gap };
+        let detail = format!("this journal ends at seq {found}, the next one starts at seq {successor}");
+        self.directory.damage(class, &scanner.journal.path, Some(scanner.offset), found, detail)
     }
 
     /// Bytes that are no record: looked at afresh once, then judged as every reader judges them.
@@ -479,9 +508,9 @@ impl Reader {
         }
         if matches!(fault, Fault::Invalid { .. }) && place.scanner.is_open_ended() {
             match (place.scanner.later_append_exists(), place.successor) {
-                (Ok(false), None) => return Ok(Some(Look::End)),
+                (Ok(false), Successor::None) => return Ok(Some(Look::End)),
                 // The successor does not say where this one ends, so it was read as if it were the newest.
-                (Ok(false), Some(successor)) => return Err(self.ends_before(successor)),
+                (Ok(false), _) => return Err(self.next_at_fault()),
                 (Ok(true), _) => {}
                 (Err(error), _) => return Err(place.scanner.error(&self.directory, Fault::Io(error))),
             }
@@ -489,11 +518,6 @@ impl Reader {
         let error = place.scanner.error(&self.directory, fault);
         self.place = None;
         Err(error)
-    }
-
-    fn cut_header(&self, name: u64) -> BackendError {
-        let path = self.directory.file(&journal::file_name(name));
-        self.directory.damage(DamageClass::Gap, &path, Some(0), name, "the file was cut within its header")
     }
 
     /// Walks the segments of these names, unless they are those of the last walk: other segments of the same names hold the same
@@ -535,8 +559,19 @@ impl Reader {
             .error(crate::backend::ErrorKind::Io, "files are replaced as fast as they are read; try again"))
     }
 
+    /// Checks that the session is still the one that was opened, and not another that has its id now.
+    fn check_same(&mut self) -> Result<(), BackendError> {
+        // What a stat or a header that fails means, reading the log tells.
+        let Ok(found) = self.directory.files.stat(&self.directory.path) else { return Ok(()) };
+        let known = *self.identity.get_or_insert(found.identity);
+        // A new directory may have the number of one that was removed.
+        let other = known != found.identity || self.directory.read_header().is_ok_and(|header| header != self.header);
+        if other { Err(self.directory.not_found()) } else { Ok(()) }
+    }
+
     /// One look. `None` when a file that was listed is gone.
     fn locate_once(&mut self) -> Result<Option<bool>, BackendError> {
+        self.check_same()?;
         let seq = self.next_seq;
         let layout = self.directory.layout()?;
         if !self.walk(layout.segments) {
@@ -569,47 +604,34 @@ impl Reader {
                 }
             };
         };
-        let after = names.partition_point(|name| *name <= seq);
-        let place = after.saturating_sub(1);
-        let name = names.get(place).copied().unwrap_or(first);
-        let opening = if place == 0 {
-            log::open_first(&self.directory, first, names.len() > 1, sealed)?
-        } else {
-            Journal::open(&self.directory, name, name)?
-        };
-        let journal = match opening {
+        let mut current = match log::open_first(&self.directory, first, names.len() > 1, sealed)? {
             Opening::Sound(journal) => journal,
             Opening::Gone => return Ok(None),
-            // Nothing of it was ever acknowledged; the log ends with the journal before.
-            Opening::Cut(_) if place + 1 == names.len() => return Ok(Some(false)),
-            Opening::Cut(_) => return Err(self.cut_header(name)),
+            // Nothing of it was ever acknowledged; the log ends before it.
+            Opening::Cut(_) => return Ok(Some(false)),
         };
-        if let Some(before) = place.checked_sub(1).and_then(|index| names.get(index)).copied() {
-            match Journal::open(&self.directory, before, before)? {
-                Opening::Sound(before) => log::check_link(&self.directory, &before.header, &journal)?,
-                Opening::Gone => return Ok(None),
-                Opening::Cut(_) => return Err(self.cut_header(before)),
+        let mut names = names.iter().copied().skip(1);
+        let (end, successor) = loop {
+            let Some(name) = names.next() else { break (None, Successor::None) };
+            let next = match Journal::open(&self.directory, name, current.header.first_seq) {
+                Ok(Opening::Gone) => return Ok(None),
+                Ok(Opening::Cut(_)) if names.len() == 0 => break (None, Successor::Headless(name)),
+                Ok(Opening::Sound(next)) if log::check_link(&self.directory, &current.header, &next).is_ok() => next,
+                Ok(_) => break (None, Successor::Faulty(name)),
+                // What is wrong with it is found when reading comes to it; its name says where this one ends.
+                Err(error) if error.damage.is_some() => break (None, Successor::Faulty(name)),
+                Err(error) => return Err(error),
+            };
+            if name > seq {
+                break (next.header.predecessor.map(|before| before.end), Successor::Linked(name));
             }
-        }
-        let Some(next) = names.get(place + 1).copied() else {
-            self.place = Some(Place { scanner: Scanner::open_ended(journal), successor: None });
-            return Ok(Some(true));
-        };
-        // What is wrong with the next journal is found when reading comes to it; its name says where this one ends.
-        let end = match Journal::open(&self.directory, next, name) {
-            Ok(Opening::Gone) => return Ok(None),
-            Ok(Opening::Sound(next)) if log::check_link(&self.directory, &journal.header, &next).is_ok() => {
-                next.header.predecessor.map(|before| before.end)
-            }
-            Ok(_) => None,
-            Err(error) if error.damage.is_some() => None,
-            Err(error) => return Err(error),
+            current = next;
         };
         let scanner = match end {
-            Some(end) => Scanner::up_to(journal, end),
-            None => Scanner::open_ended(journal),
+            Some(end) => Scanner::up_to(current, end),
+            None => Scanner::open_ended(current),
         };
-        self.place = Some(Place { scanner, successor: Some(next) });
+        self.place = Some(Place { scanner, successor });
         Ok(Some(true))
     }
 }
