@@ -25,7 +25,7 @@ use super::random::Random;
 use super::reader::Reader;
 use super::recovery;
 use super::scan::{Journal, Opening};
-use super::sealed::chain::Link;
+use super::sealed::chain::{Link, SealedEnd};
 use super::sealed::derived;
 use super::sealed::file::SealedWriter;
 use super::sealed::footer::FORMAT;
@@ -266,7 +266,10 @@ fn fold_at(
         return Ok(Some(Fold::new()));
     }
     let stored = match &log.sealed {
-        Some(end) if end.next_seq == from => Some(end.checkpoint.clone()).filter(|stored| stored.is_some() || !end.cut),
+        Some(end) if end.next_seq == from => {
+            let stored = end.checkpoint.clone().filter(|checkpoint| checkpoint.next_seq == from);
+            Some(stored).filter(|stored| stored.is_some() || !end.cut)
+        }
         Some(end) => match end.links.iter().find(|link| link.next_seq == from) {
             // One that counts in part is the last one.
             Some(link) => {
@@ -284,8 +287,11 @@ fn fold_at(
         },
         None => {}
     }
-    let mut fold = Some(Fold::new());
-    each_item(directory, 0, from, go_on, |item| {
+    // Of a segment that counts in part, from the checkpoint before it on.
+    let last = log.sealed.as_ref().and_then(|end| end.links.last()).filter(|last| last.next_seq == from);
+    let start = last.map_or(0, |last| last.first_seq);
+    let mut fold = fold_at(directory, log, start, go_on)?;
+    each_item(directory, start, from, go_on, |item| {
         fold = fold.take().and_then(|mut fold| fold.apply_item(&item).ok().map(|()| fold));
         Ok(())
     })?;
@@ -299,7 +305,8 @@ fn checkpoint_of_fork(
     log: &LogEnd,
     go_on: &dyn Fn() -> bool,
 ) -> Result<(), BackendError> {
-    let Some(end) = log.sealed.as_ref().filter(|end| end.cut && end.checkpoint.is_none()) else { return Ok(()) };
+    let has = |end: &SealedEnd| end.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.next_seq == end.next_seq);
+    let Some(end) = log.sealed.as_ref().filter(|end| end.cut && !has(end)) else { return Ok(()) };
     match fold_at(directory, log, end.next_seq, go_on)? {
         Some(fold) => derived::write_checkpoint(directory, random, end.header.salt, &fold.checkpoint()),
         None => Ok(()),

@@ -31,6 +31,7 @@ pub(crate) struct SealedEnd {
     pub(crate) next_seq: u64,
     /// Whether another file followed when the last segment was sealed.
     pub(crate) continued: bool,
+    /// At the end, or where the last segment counts in part and has no checkpoint of its own, that of the one before.
     pub(crate) checkpoint: Option<Checkpoint>,
     /// Whether the last segment counts in part.
     pub(crate) cut: bool,
@@ -71,7 +72,7 @@ pub(crate) fn walk(
             return Err(directory.damage(class, &segment.path, Some(0), expected, detail));
         }
         visit(&segment)?;
-        let mut links = end.take().map_or_else(Vec::new, |end| end.links);
+        let (mut links, earlier) = end.take().map_or_else(Default::default, |end| (end.links, end.checkpoint));
         links.push(Link {
             first_seq: name,
             next_seq: segment.next_seq(),
@@ -86,7 +87,7 @@ pub(crate) fn walk(
             continued: segment.footer.continued,
             checkpoint: match segment.until {
                 None => segment.footer.checkpoint(),
-                Some(until) => derived::read_checkpoint(directory, segment.header.salt, until),
+                Some(until) => derived::read_checkpoint(directory, segment.header.salt, until).or(earlier),
             },
             cut: segment.until.is_some(),
             links,

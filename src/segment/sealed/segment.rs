@@ -72,7 +72,13 @@ fn open_header_at(
     let file = match directory.files.open(path, Access::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(directory.io("opening a sealed segment", path, error)),
+        Err(error) => {
+            let mut error = directory.io("opening a sealed segment", path, error);
+            if let Some(damage) = &mut error.damage {
+                damage.intact_before = intact_before;
+            }
+            return Err(error);
+        }
     };
     let failed = |error| directory.io("reading a sealed segment's header", path, error);
     let stat = file.stat().map_err(failed)?;
