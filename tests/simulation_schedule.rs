@@ -350,9 +350,9 @@ fn seal_beside(seed: u64) -> u64 {
         engine.release(&id("s"), head.epoch).unwrap();
     }
     done.store(true, Ordering::Release);
-    let followed = follower.join().unwrap();
+    let read = follower.join().unwrap();
     stranger.join().unwrap();
-    assert_eq!(lines(&followed), lines(&segment_common::expected(head.next_seq)), "seed {seed}: followed");
+    assert_eq!(lines(&read), lines(&segment_common::expected(head.next_seq)), "seed {seed}: followed");
     drop(engine);
     let engine = open();
     assert_eq!(lines(&segment_common::events(&engine, "s")), lines(&segment_common::expected(head.next_seq)));
