@@ -223,6 +223,10 @@ fn main() -> ExitCode {
         case();
         return ExitCode::SUCCESS;
     }
+    // `cargo bench` says so; `cargo test --benches` only wants to see that it starts.
+    if !words.iter().any(|word| word == "--bench") {
+        return ExitCode::SUCCESS;
+    }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/budget/instructions.json");
     let kept: Option<Budget> = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let mut now = Budget { compiler: compiler(), instructions: BTreeMap::new() };

@@ -18,6 +18,7 @@ Exit status: 0 everything read (torn ends included); 1 damaged, unsupported or n
 Needs Python 3.11, the package `zstandard`, and reader_events.py beside it.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -123,8 +124,11 @@ class Journal:
     def __init__(self, directory, name, identity):
         self.path = os.path.join(directory, name)
         self.named_seq = int(name[:20])
-        self.data = read_file(self.path)
         self.identity = identity
+
+    @functools.cached_property
+    def data(self):
+        return read_file(self.path)
 
     def cut_at_birth(self):
         return cut_at_birth(self.data, JOURNAL_MAGIC)
@@ -559,16 +563,16 @@ def read_log(directory, identity, names, report):
         end = stop_seq = None
         if not newest:
             following = journals[place + 1]
-            if place + 2 == len(journals) and following.cut_at_birth():
-                stop_seq = following.named_seq
-            else:
-                try:
+            try:
+                if place + 2 == len(journals) and following.cut_at_birth():
+                    stop_seq = following.named_seq
+                else:
                     before = following.continues(header)
-                except Problem:
-                    # The log is intact up to where the next journal should go on.
-                    yield from read_journal(journal, seq, None, following.named_seq, lambda _: None)
-                    raise
-                end = before[2]
+                    end = before[2]
+            except Problem:
+                # The log is intact up to where the next journal should go on.
+                yield from read_journal(journal, seq, None, following.named_seq, lambda _: None)
+                raise
         seq = yield from read_journal(journal, seq, end, stop_seq, report)
 
 

@@ -183,6 +183,23 @@ impl Chance {
         self.next().is_multiple_of(times)
     }
 
+    /// A piece of text: mostly a word, common ones more often as in any language, else what stands between words.
+    fn token(&mut self) -> CompactString {
+        if self.one_in(4) {
+            return self.pick(&TOKENS).into();
+        }
+        // The rank's logarithm is spread evenly: some word of each power of two.
+        let power = self.next() % WORD_POWERS;
+        let rank = (1_u64 << power) | (self.next() & ((1 << power) - 1));
+        let mut spelling = Chance(rank);
+        let mut word = CompactString::const_new(" ");
+        for _ in 0..=power / 4 {
+            word.push_str(spelling.pick(&ONSETS));
+            word.push_str(spelling.pick(&RIMES));
+        }
+        word
+    }
+
     fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
         let index = usize::try_from(self.next() % words.len().max(1) as u64).unwrap_or(0);
         words.get(index).copied().unwrap_or_default()
@@ -256,6 +273,13 @@ const TOKENS: [&str; 64] = [
     "\u{2028}",
     "'s",
 ];
+
+/// Powers of two that the ranks of words span: 4,095 words.
+const WORD_POWERS: u64 = 12;
+
+/// What syllables are made of.
+const ONSETS: [&str; 16] = ["b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "st", "tr", "v", "ch"];
+const RIMES: [&str; 16] = ["a", "e", "i", "o", "u", "an", "en", "in", "er", "or", "ar", "al", "is", "ed", "ut", "ate"];
 
 /// Pieces of a shell command inside a JSON string, where nothing needs an escape.
 const COMMAND_TOKENS: [&str; 16] = [
@@ -334,7 +358,7 @@ impl Script {
     fn text(&mut self, bytes: u64) -> String {
         let mut text = String::new();
         while (text.len() as u64) < bytes {
-            text.push_str(self.chance.pick(&TOKENS));
+            text.push_str(&self.chance.token());
         }
         text
     }
@@ -409,7 +433,7 @@ impl Script {
         let thinking = plan.deltas / 2;
         self.log(&AssistantChunk::block_start(turn, step, 0, "reasoning"));
         let head = RunHead { kind: DeltaKind::Reasoning, turn, step, index: 0, id: None, name: None };
-        let reasoning = self.stream(head, thinking, &TOKENS);
+        let reasoning = self.stream(head, thinking);
         let call_id = self.id("call");
         let (block, kind) = if plan.tool {
             self.log(&AssistantChunk::block_start(turn, step, 1, "tool-call"));
@@ -420,7 +444,7 @@ impl Script {
         } else {
             self.log(&AssistantChunk::block_start(turn, step, 1, "text"));
             let head = RunHead { kind: DeltaKind::Text, turn, step, index: 1, id: None, name: None };
-            (ContentBlock::text(self.stream(head, plan.deltas - thinking, &TOKENS)), "stop")
+            (ContentBlock::text(self.stream(head, plan.deltas - thinking)), "stop")
         };
         let content = vec![ContentBlock::reasoning(reasoning), block];
         for (index, block) in (0..).zip(&content) {
@@ -447,7 +471,7 @@ impl Script {
     /// A tool call, its result, and the todo list that the agent keeps.
     fn tool(&mut self, turn: u64, step: u64, call_id: &str, arguments: &str) {
         let call = self.log(&ToolCall::new(turn, step, call_id, "bash", arguments));
-        let bytes = if self.chance.one_in(25) { 60_000 } else { self.chance.between(40, 3_000) };
+        let bytes = if self.chance.one_in(12) { 60_000 } else { self.chance.between(40, 9_000) };
         let mut result = ToolResult::text(turn, step, call_id, self.text(bytes));
         if self.chance.one_in(12) {
             result = result.failed("ExitStatus", "EXIT_1");
@@ -459,13 +483,13 @@ impl Script {
     }
 
     /// Streams `deltas` pieces and returns their text.
-    fn stream(&mut self, head: RunHead, deltas: u64, tokens: &[&str]) -> String {
+    fn stream(&mut self, head: RunHead, deltas: u64) -> String {
         let head = Arc::new(head);
         let mut whole = String::new();
         for _ in 0..deltas {
-            let token = self.chance.pick(tokens);
-            whole.push_str(token);
-            self.delta(&head, token);
+            let token = self.chance.token();
+            whole.push_str(&token);
+            self.delta(&head, &token);
         }
         whole
     }

@@ -364,3 +364,38 @@ fn r4_every_flipped_byte_of_a_session_is_reported_or_changes_nothing() {
     }
     home.run(["verify"]).ok();
 }
+
+/// Has the catalogue say that `bad` has one event more than it has, with the right checksum.
+fn falsify_catalogue(home: &Home) {
+    let path = home.store().join("catalog");
+    let bytes = fs::read(&path).unwrap();
+    let text = String::from_utf8(zstd::decode_all(&bytes[20..]).unwrap()).unwrap();
+    let packed = zstd::bulk::compress(text.replace("\"events\":20", "\"events\":21").as_bytes(), 1).unwrap();
+    let mut wrong = bytes[..16].to_vec();
+    // Unpacked it is as long as before.
+    wrong.extend(crc32fast::hash(&[&wrong[..], &packed[..]].concat()).to_le_bytes());
+    wrong.extend(&packed);
+    fs::write(&path, &wrong).unwrap();
+}
+
+#[test]
+fn a_wrong_catalogue_is_told_and_rebuilt() {
+    let home = store();
+    home.run(["ls"]).ok();
+    falsify_catalogue(&home);
+    let rows = home.run(["verify", "--json"]).with(FAILED).json();
+    let row = &rows[1];
+    assert!(row["status"] == "damaged" && row["class"] == "catalogue" && row["events"] == 20, "{row}");
+    assert!(row["file"] == home.store().join("catalog").to_str().unwrap() && row.get("rebuilt").is_none(), "{row}");
+    assert!(rows[0]["status"] == "ok" && rows[2]["status"] == "ok");
+    assert!(home.run(["verify"]).with(FAILED).out.contains("--repair-derived"));
+
+    let row = home.run(["verify", "bad", "--repair-derived", "--json"]).ok().json().remove(0);
+    assert!(row["status"] == "ok" && row["rebuilt"][0]["class"] == "catalogue", "{row}");
+    assert!(home.run(["verify", "--json"]).ok().json().iter().all(|row| row.get("rebuilt").is_none()));
+    home.run(["ls"]).ok();
+    falsify_catalogue(&home);
+    let told = home.run(["verify", "--repair-derived"]).ok().out;
+    assert!(told.contains("rebuilt") && told.contains("catalogue in "), "{told}");
+    home.run(["verify"]).ok();
+}

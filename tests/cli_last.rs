@@ -47,7 +47,7 @@ fn conversation() -> String {
 #[test]
 fn the_last_text_of_each_role_as_it_was_written() {
     let home = Home::new();
-    home.import("s", conversation());
+    home.record("s", conversation());
     for seal in [false, true] {
         if seal {
             home.run(["seal", "s"]).ok();
@@ -76,18 +76,18 @@ fn what_the_model_no_longer_sees_is_not_its_last_word_unless_nothing_else_is_lef
         answered(2, &text("taken back")),
         replacing(3, 2, 2, "2", said(3, "again")),
     ];
-    home.import("rewound", log("s", rewound));
+    home.record("rewound", log("s", rewound));
     assert_eq!(home.run(["last", "rewound"]).ok().out, "kept\n");
     let compacted = [said(0, "q"), answered(1, &text("the answer")), replacing(2, 0, 1, "0,1", said(2, "summary"))];
-    home.import("compacted", log("s", compacted));
+    home.record("compacted", log("s", compacted));
     assert_eq!(home.run(["last", "compacted"]).ok().out, "the answer\n");
 }
 
 #[test]
 fn without_a_text_the_status_is_1_and_the_reason_is_said() {
     let home = Home::new();
-    home.import("asked", messages("m", 2));
-    home.import("blank", log("m", [answered(0, &text(" \\n"))]));
+    home.record("asked", messages("m", 2));
+    home.record("blank", log("m", [answered(0, &text(" \\n"))]));
     home.import("nothing", log::<&str>("m", []));
     for id in ["asked", "blank", "nothing"] {
         for json in [&[][..], &["--json"]] {
@@ -102,12 +102,12 @@ fn without_a_text_the_status_is_1_and_the_reason_is_said() {
 #[test]
 fn ids_damage_and_torn_ends() {
     let home = Home::new();
-    home.import("s-1", conversation());
-    home.import("s-2", conversation());
+    home.record("s-1", conversation());
+    home.record("s-2", conversation());
     home.run(["last", "s"]).with(USAGE).says(&["s-1", "s-2"]);
     home.run(["last", "x"]).with(MISSING).says(&["no session x"]);
     for count in [4, 8, 12] {
-        home.import("bad", messages("m", count));
+        home.record("bad", messages("m", count));
     }
     flip(&home.session("bad").join("00000000000000000004.log"), 120);
     let ran = home.run(["last", "bad", "--role", "user"]).with(FAILED);
@@ -117,7 +117,7 @@ fn ids_damage_and_torn_ends() {
     cut(&home.journal("s-2"), 1);
     home.run(["last", "s-2"]).with(FAILED).says(&["s-2", "no assistant text"]);
     // V2: what an unknown event means for the history is not guessed.
-    home.import("strange", log("m", [answered(0, &text("a")), event(1, "app/strange", "1")]));
+    home.record("strange", log("m", [answered(0, &text("a")), event(1, "app/strange", "1")]));
     home.run(["last", "strange"]).with(FAILED).says(&["app/strange"]);
     assert_eq!(home.run(["last", "strange", "--assume-known", "app/strange"]).ok().out, "a\n");
 }

@@ -115,7 +115,7 @@ fn show_has_the_tool_calls_that_no_message_mentions_and_says_what_is_torn() {
     let asking = r#"{"id":"a","role":"assistant","content":[{"type":"tool-call","id":"known","name":"bash","arguments":"{\"command\":\"ls known\"}"}],"source":{"kind":"model","provider":"p","model":"m"}}"#;
     let asked = event(5, "assistant/message", &format!(r#"{{"turn":1,"step":1,"message":{asking}}}"#));
     let asked = format!("{},\"surfaceOp\":\"append\"}}", asked.strip_suffix('}').unwrap());
-    home.import(
+    home.record(
         "s",
         log(
             "s",
@@ -155,8 +155,8 @@ fn show_has_the_tool_calls_that_no_message_mentions_and_says_what_is_torn() {
             assert_eq!(document["turns"][1]["entries"][1]["call"]["callId"], "alone");
         }
     }
-    home.import("torn", messages("m", 3));
-    home.import("torn", messages("m", 5));
+    home.record("torn", messages("m", 3));
+    home.record("torn", messages("m", 5));
     cut(&home.session("torn").join("00000000000000000003.log"), 1);
     let ran = home.run(["show", "torn"]).with(0);
     assert!(ran.out.contains("message 2") && !ran.out.contains("message 3"), "{}", ran.out);
@@ -167,7 +167,7 @@ fn show_has_the_tool_calls_that_no_message_mentions_and_says_what_is_torn() {
 fn show_wraps_wide_letters_and_narrow_widths_and_breaks_nothing() {
     let home = Home::new();
     let wide = "\u{4f60}\u{597d}".repeat(60);
-    home.import("s", log("s", [said(0, &wide), said(1, &"long".repeat(60)), said(2, "caf\u{e9} \u{1f680} e\u{301}")]));
+    home.record("s", log("s", [said(0, &wide), said(1, &"long".repeat(60)), said(2, "caf\u{e9} \u{1f680} e\u{301}")]));
     let shown = home.run(["show", "s", "--width", "20"]).ok().out;
     let columns = |line: &str| line.chars().map(|letter| if letter >= '\u{1100}' { 2 } else { 1 }).sum::<usize>();
     let text: Vec<&str> = shown.lines().filter(|line| line.starts_with("  ")).collect();
@@ -221,7 +221,7 @@ fn on_a_terminal_there_are_colours_its_width_and_the_pager_that_was_asked_for() 
 #[test]
 fn a_sealed_session_gives_the_same_bytes_for_types_ranges_and_moments() {
     let home = Home::new();
-    home.import("s", recording(11, 3_000));
+    home.record("s", recording(11, 3_000));
     let answers = || {
         [
             &["events", "s", "--json", "--type", "tool/*"][..],

@@ -4,6 +4,8 @@
 
 mod cli_common;
 
+use std::path::PathBuf;
+
 use cli_common::Home;
 use sessionlog::event::SessionId;
 use sessionlog::sample::Recording;
@@ -68,13 +70,11 @@ fn an_import_is_sealed_as_a_whole_and_says_the_bytes_after_that() {
         let file = home.write("a.jsonl", &text[..end]);
         let row = home.run(["import", &file, "--id", "a", "--json"]).ok().json().remove(0);
         assert_eq!((row["status"].as_str(), row["events"].as_u64()), (Some(status), Some(events as u64)));
-        let directory = home.store().join("sessions/a");
-        let names: Vec<String> = std::fs::read_dir(&directory)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| !["header", "lock"].contains(&name.as_str()))
-            .collect();
-        assert_eq!(names, ["00000000000000000000.seg"]);
+        let kinds = ["log", "seg"].map(|kind| {
+            let of_kind = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == kind);
+            cli_common::files(&home.session("a")).iter().filter(of_kind).count()
+        });
+        assert_eq!(kinds, [0, 1]);
         let sealed = home.run(["seal", "a", "--json"]).ok().json().remove(0);
         assert_eq!(sealed["before"], row["bytes_stored"]);
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 #[test]
 fn counts_and_bytes_are_those_of_the_log_sealed_or_not() {
     let home = Home::new();
-    home.import("s", recording(3, 2_500));
+    home.record("s", recording(3, 2_500));
     let rows = home.run(["events", "s", "--json"]).ok();
     let mut types: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (row, line) in rows.json().iter().zip(rows.out.lines()) {
@@ -63,10 +63,10 @@ fn counts_and_bytes_are_those_of_the_log_sealed_or_not() {
 fn a_store_is_the_sum_of_its_sessions_and_damage_is_named() {
     let home = Home::new();
     for id in ["a", "b"] {
-        home.import(id, recording(1, 300));
+        home.record(id, recording(1, 300));
     }
     for count in [4, 8, 12] {
-        home.import("c", messages("m", count));
+        home.record("c", messages("m", count));
     }
     let each: Vec<Value> = ["a", "b", "c"].map(|id| home.run(["stats", id, "--json"]).ok().document()).to_vec();
     let all = home.run(["stats", "--json"]).ok().document();
@@ -90,7 +90,7 @@ fn a_store_is_the_sum_of_its_sessions_and_damage_is_named() {
 #[test]
 fn an_empty_store_has_nothing_to_count() {
     let home = Home::new();
-    home.import("s", messages("s", 1));
+    home.record("s", messages("s", 1));
     std::fs::remove_dir_all(home.session("s")).unwrap();
     let document = home.run(["stats", "--json"]).ok().document();
     assert!(document["sessions"] == 0 && document["events"] == 0 && document.get("ratio").is_none(), "{document}");

@@ -61,7 +61,7 @@ fn assert_harmless(page: &str) {
 #[test]
 fn a_recorded_session_is_shown_whole() {
     let home = Home::new();
-    home.import("s", recording(4, 1_500));
+    home.record("s", recording(4, 1_500));
     for seal in [false, true] {
         if seal {
             home.run(["seal", "s"]).ok();
@@ -110,7 +110,7 @@ fn a_hostile_log_stays_text() {
         event(10, &"<b>/x".replace('<', "&lt;"), "1"),
     ];
     let text = log("s", lines).replacen("\"createdAt\"", &format!("\"parentSession\":\"{HOSTILE}\",\"createdAt\""), 1);
-    home.import("s", text);
+    home.record("s", text);
     let page = page(&home, "s");
     assert_harmless(&page);
     assert!(page.matches("&lt;script&gt;alert(1)").count() >= 8, "{page}");
@@ -123,7 +123,7 @@ fn a_hostile_log_stays_text() {
 fn a_damaged_session_is_shown_up_to_the_damage_with_a_banner() {
     let home = Home::new();
     for count in [6, 12, 18] {
-        home.import("s", messages("m", count));
+        home.record("s", messages("m", count));
     }
     flip(&home.session("s").join("00000000000000000006.log"), 120);
     let ran = home.run(["view", "s", "-o", "page.html"]).with(FAILED);
@@ -135,8 +135,8 @@ fn a_damaged_session_is_shown_up_to_the_damage_with_a_banner() {
     let document = home.run(["view", "s", "-o", "page.html", "--json"]).with(FAILED).document();
     assert!(document["entries"] == 6 && document["error"].as_str().unwrap().contains("checksum"), "{document}");
 
-    home.import("torn", messages("m", 3));
-    home.import("torn", messages("m", 5));
+    home.record("torn", messages("m", 3));
+    home.record("torn", messages("m", 5));
     cut(&home.session("torn").join("00000000000000000003.log"), 1);
     let page = self::page(&home, "torn");
     assert!(page.contains("incomplete record") && page.matches("<article ").count() == 3, "{page}");
@@ -151,7 +151,7 @@ fn what_was_replaced_and_what_was_cut_short_is_told_apart() {
         let chunk = format!(r#"{{"type":"text-delta","index":0,"text":"{text}"}}"#);
         event(seq, "assistant/chunk", &format!(r#"{{"turn":1,"step":1,"chunk":{chunk}}}"#))
     };
-    home.import(
+    home.record(
         "s",
         log(
             "s",

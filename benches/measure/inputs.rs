@@ -3,13 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use sessionlog::backend::{BackendError, Expected};
 use sessionlog::event::{Batch, Event, NewEvent, SessionHeader, SessionId};
 use sessionlog::sample::{Cadence, MEDIUM_EVENTS, Recording};
-use sessionlog::segment::{Engine, EngineOptions};
+use sessionlog::segment::{Engine, EngineOptions, SealOptions};
 
 use super::Plan;
 use super::files::{self, UnsyncedFiles};
@@ -19,9 +17,6 @@ pub const STREAMED: Cadence = Cadence::Window(200);
 
 /// Events of the log of tiny batches.
 pub const TINY_BATCHES: u64 = 120_000;
-
-/// Longest that sealing in the background is waited for.
-const SEALED_WITHIN: Duration = Duration::from_secs(300);
 
 /// A stored session, alone in its store.
 #[derive(Debug)]
@@ -71,17 +66,9 @@ pub fn store_whole(engine: &Engine, header: &SessionHeader, mut batches: impl It
     engine.create_whole(header, || Ok::<_, BackendError>(batches.next())).expect("a session");
 }
 
-/// Waits until the sealing thread has left no journal.
-///
-/// # Panics
-/// When it takes minutes.
-pub fn wait_until_sealed(root: &Path) {
-    let started = Instant::now();
-    let is_journal = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
-    while files::below(root).iter().any(is_journal) {
-        assert!(started.elapsed() < SEALED_WITHIN, "sealing in the background did not end");
-        sleep(Duration::from_millis(20));
-    }
+/// Seals at the level of the background thread what that thread has left.
+pub fn settle(engine: &Engine, id: &SessionId) {
+    engine.seal(id, SealOptions::new().level(3)).expect("a seal");
 }
 
 impl Stored {
@@ -91,8 +78,9 @@ impl Stored {
         let engine = unsynced(&root, true);
         let header = recording.header();
         stream(&engine, &header, recording.batches(cadence));
-        wait_until_sealed(&root);
-        Self { root, id: header.session_id().expect("a plain id"), recording, events }
+        let id = header.session_id().expect("a plain id");
+        settle(&engine, &id);
+        Self { root, recording, id, events }
     }
 
     /// Its id as an argument of a child.

@@ -21,7 +21,7 @@ impl Peers {
         let target = target.join("peers");
         eprintln!("building the other stores (minutes, the first time)");
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--release", "--quiet", "--locked", "--manifest-path"]).arg(package.join("Cargo.toml"));
+        cargo.args(["build", "--release", "--quiet", "--manifest-path"]).arg(package.join("Cargo.toml"));
         let built = cargo.env("CARGO_TARGET_DIR", &target).stdout(Stdio::null()).status();
         if !built.is_ok_and(|status| status.success()) {
             eprintln!("they do not build here; the report goes without them");

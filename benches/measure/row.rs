@@ -154,13 +154,13 @@ impl Row {
     /// The goal is to be at most so many times the first figure beside it.
     pub fn at_most_times(self, limit: f64) -> Self {
         let Some(first) = self.beside.first().cloned() else { return self };
-        self.judged(format!("<= {limit} x {}", first.name), first.ratio <= limit)
+        self.judged(format!("<= {limit:.2} x {}", first.name), first.ratio <= limit)
     }
 
     /// The goal is to be at least so many times the first figure beside it.
     pub fn at_least_times(self, limit: f64) -> Self {
         let Some(first) = self.beside.first().cloned() else { return self };
-        self.judged(format!(">= {limit} x {}", first.name), first.ratio >= limit)
+        self.judged(format!(">= {limit:.2} x {}", first.name), first.ratio >= limit)
     }
 
     /// Adds a remark.

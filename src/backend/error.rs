@@ -99,6 +99,21 @@ classes! {
         IdentityMismatch = "identity-mismatch",
         /// Something else stands where a file or directory of the store should be.
         WrongFileType = "wrong-file-type",
+        /// The stored index of events that are intact is not theirs. It can be derived afresh, as the next three can.
+        DerivedIndex = "derived-index",
+        /// The stored counts of events that are intact are not theirs.
+        DerivedCounts = "derived-counts",
+        /// A stored checkpoint does not follow from the events before it, which are intact.
+        DerivedCheckpoint = "derived-checkpoint",
+        /// The catalogue says something else of a session than its log.
+        Catalogue = "catalogue",
+    }
+}
+
+impl DamageClass {
+    /// Whether only something derived is wrong: every event is intact, and what is wrong can be rebuilt from them.
+    pub fn is_derived(self) -> bool {
+        matches!(self, Self::DerivedIndex | Self::DerivedCounts | Self::DerivedCheckpoint | Self::Catalogue)
     }
 }
 

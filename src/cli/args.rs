@@ -102,7 +102,7 @@ pub enum Verb {
     /// Free space: remove old sessions for good, and empty the trash
     ///
     /// Says what would go, and does nothing without --apply. A session's age is that of its last event; one in the trash is as old
-    /// as its removal. Sessions that are open for writing and damaged ones are kept, and named.
+    /// as its removal. Sessions that are open for writing, torn or damaged are kept, and named; what goes is checked in full before.
     Prune(super::prune::Prune),
     /// Say what a class of errors means and what to do about it
     Explain(super::explain::Explain),
@@ -193,6 +193,9 @@ pub struct Verify {
     /// Sessions to check [default: all]
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
+    /// Rebuild indexes, counts, checkpoints and catalogue entries that do not follow from the records; no record changes
+    #[arg(long)]
+    pub repair_derived: bool,
 }
 
 #[derive(Debug, Args)]

@@ -161,6 +161,34 @@ const ALL: &[Explanation] = &[
         "A directory, link, pipe or socket. Links are not followed inside a store.",
     ),
     of(
+        "derived-index",
+        "the index of a sealed segment does not match its events, which are intact",
+        "`sessionlog verify ID --repair-derived` derives it afresh from the events",
+        "An index is derived from the events of its segment and says where each block is. It passed its checksum and is wrong, so whatever wrote it was wrong: please \
+         report it. No event is lost. Sealing the session again derives it afresh as well.",
+    ),
+    of(
+        "derived-counts",
+        "the counts in a sealed segment are not those of its events, which are intact",
+        "`sessionlog verify ID --repair-derived` counts them afresh",
+        "Counts by type let a reader pass over blocks that hold nothing it looks for. They passed their checksum and are wrong, so whatever wrote them was wrong: please \
+         report it. Until they are rebuilt, `events --type` and `grep` may pass over events; `export` does not.",
+    ),
+    of(
+        "derived-checkpoint",
+        "a stored checkpoint does not follow from the events before it, which are intact",
+        "`sessionlog verify ID --repair-derived` derives it afresh from the events",
+        "A checkpoint is what a replay of all events before it comes to, kept so that resuming need not replay them. It passed its checksum and is wrong, so whatever \
+         wrote it was wrong: please report it. Until it is rebuilt, a resumed session may show the model another history than the log's; no event is lost.",
+    ),
+    of(
+        "catalogue",
+        "the catalogue says something else of a session than its log",
+        "`sessionlog verify --repair-derived` writes its entry afresh",
+        "The catalogue lets `ls` answer without opening each session. It is never trusted over a log: an entry counts only while the log is as it was when the entry was \
+         made. This one passed that test and says something else. Removing ROOT/catalog has the same effect as rebuilding it.",
+    ),
+    of(
         "torn-tail",
         "the last record is incomplete: a crash cut it",
         "`sessionlog repair ID` sets the bytes aside and closes an open turn; resuming the session does the same",

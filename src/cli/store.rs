@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened};
 use sessionlog::event::limits::MAX_ID_BYTES;
 use sessionlog::event::{SessionHeader, SessionId};
-use sessionlog::segment::SegmentBackend;
+use sessionlog::segment::{EngineOptions, SegmentBackend};
 
 use super::args::Common;
 use super::failure::Failure;
@@ -30,6 +30,11 @@ pub fn root(common: &Common) -> Result<PathBuf, Failure> {
     }
 }
 
+/// How the engine works: `SESSIONLOG_MAP=1` has it map sealed segments instead of reading them.
+pub fn engine_options() -> EngineOptions {
+    EngineOptions::new().map_segments(std::env::var_os("SESSIONLOG_MAP").is_some_and(|value| value == "1"))
+}
+
 /// Opens an existing store.
 pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     let missing = |what: &str| {
@@ -52,7 +57,7 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
         return Err(missing("there is no store in the directory"));
     }
-    Ok(SegmentBackend::open(root)?)
+    Ok(SegmentBackend::with_options(root, engine_options())?)
 }
 
 /// One entry of a listing.

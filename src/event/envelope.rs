@@ -1,11 +1,13 @@
 //! The envelope as one JSON line: reading with every rule of section 2 checked, writing in one member order.
 
 use std::fmt::Write as _;
+use std::ops::RangeFrom;
 
 use super::json::{self, JsonError, JsonText};
 use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES, is_safe};
 use super::placement::{Placement, Sources, SurfaceOp};
-use super::{Event, NewEvent};
+use super::run::{DATA_END, Deltas};
+use super::{ChunkRun, Event, NewEvent};
 
 /// Type names that no event may carry: the header line's tag and the three packed rows (P3).
 pub const RESERVED_TYPES: [&str; 4] = ["session", "text-chunks", "reasoning-chunks", "tool-call-chunks"];
@@ -359,12 +361,60 @@ fn write_ranges(sources: &Sources, out: &mut String) {
     }
 }
 
+/// The lines of a run's deltas, written without making events of them.
+pub(crate) struct RunLines<'a> {
+    deltas: std::iter::Zip<Deltas<'a>, RangeFrom<u64>>,
+    /// What stands between a delta's time and its text.
+    middle: String,
+}
+
+impl<'a> RunLines<'a> {
+    pub(crate) fn of(run: &'a ChunkRun) -> Self {
+        let mut middle = ",\"data\":".to_owned();
+        run.head().write_data("", &mut middle);
+        middle.truncate(middle.len() - DATA_END.len());
+        Self { deltas: run.deltas().zip(run.first_seq()..), middle }
+    }
+
+    /// Appends the next line with its line break to `out`; `false` at the end.
+    pub(crate) fn next_into(&mut self, out: &mut String) -> bool {
+        let Some(((time, body), seq)) = self.deltas.next() else { return false };
+        let mut number = itoa::Buffer::new();
+        out.push_str("{\"type\":\"assistant/chunk\",\"seq\":");
+        out.push_str(number.format(seq));
+        out.push_str(",\"time\":");
+        out.push_str(number.format(time));
+        out.push_str(&self.middle);
+        out.push_str(body);
+        out.push_str(DATA_END);
+        out.push_str("}\n");
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn line(text: &str) -> Result<String, EnvelopeError> {
         RawEnvelope::parse(text).and_then(RawEnvelope::into_event).map(|event| event.to_line())
+    }
+
+    #[test]
+    fn a_runs_lines_are_those_of_its_events() {
+        let recording = crate::sample::Recording::new(11).events(3_000);
+        let batch = crate::event::Batch::pack(recording.iter()).unwrap();
+        let mut runs = 0;
+        for item in batch.items() {
+            let crate::event::Item::Run(run) = item else { continue };
+            let (mut lines, mut expected) = (String::new(), String::new());
+            let mut made = RunLines::of(run);
+            while made.next_into(&mut lines) {}
+            run.events().for_each(|event| expected.push_str(&(event.to_line() + "\n")));
+            assert_eq!(lines, expected);
+            runs += 1;
+        }
+        assert!(runs > 8);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::Event;
+use super::chunk::Delta;
 use super::json;
 use super::limits::{MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_SAFE_INTEGER, is_safe};
 
@@ -42,6 +43,9 @@ impl DeltaKind {
         }
     }
 }
+
+/// What follows the text in a delta's `data`.
+pub(crate) const DATA_END: &str = "\"}}";
 
 /// What all deltas of a run share. `id` and `name` are string bodies (escapes kept) of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -94,7 +98,22 @@ impl RunHead {
             _ => ",\"text\":\"",
         });
         out.push_str(body);
-        out.push_str("\"}}");
+        out.push_str(DATA_END);
+    }
+
+    /// Shows `take` the delta with string body `body` as it was appended.
+    pub(crate) fn with_delta<T>(&self, body: &str, take: impl FnOnce(&Delta<'_>) -> T) -> T {
+        let decoded = |text: &Option<CompactString>| text.as_deref().map(|text| json::decode_body(text).into_owned());
+        let (id, name) = (decoded(&self.id), decoded(&self.name));
+        take(&Delta {
+            kind: self.kind,
+            turn: self.turn,
+            step: self.step,
+            index: self.index,
+            id: id.as_deref(),
+            name: name.as_deref(),
+            text: &json::decode_body(body),
+        })
     }
 
     /// Takes `data` apart if it is exactly what [`RunHead::data`] would write (P2); `None` leaves the event verbatim.
@@ -199,7 +218,7 @@ impl ChunkRun {
     /// Whether a delta with this head, seq and time may join at the end (P1, P2, and the size this crate keeps runs to).
     pub fn accepts(&self, head: &RunHead, seq: u64, time: i64, body: &str) -> bool {
         let gap_is_safe = time.checked_sub(self.last_time).is_some_and(is_safe);
-        (*self.head == *head)
+        (std::ptr::eq(&raw const *self.head, head) || *self.head == *head)
             && self.next_seq() == seq
             && gap_is_safe
             && self.count < MAX_RUN_EVENTS as u64

@@ -3,14 +3,17 @@
 use std::io::{self, Write};
 
 use super::rows;
-use crate::event::envelope::{SourceList, write_line, write_line_as};
+use crate::event::envelope::{RunLines, SourceList, write_line, write_line_as};
 use crate::event::limits::MIN_RUN_EVENTS;
 use crate::event::{ChunkRun, Event, Item, SessionHeader};
+
+/// Lines of a run that are written at once.
+const PIECE_BYTES: usize = 32 * 1024;
 
 /// Writes a session as JSON lines: the header, then every event in the fixed member order. [`super::Import`] reads it back
 /// identically.
 ///
-/// Nothing is buffered but one line; wrap slow outputs in a [`std::io::BufWriter`].
+/// Nothing is buffered but one line, of a run 32 KiB of lines; wrap slow outputs in a [`std::io::BufWriter`].
 #[derive(Debug)]
 pub struct JsonlWriter<W> {
     out: W,
@@ -44,7 +47,15 @@ impl<W: Write> JsonlWriter<W> {
     pub fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
             Item::Event(event) => self.event(event),
-            Item::Run(run) => run.events().try_for_each(|event| self.event(&event)),
+            Item::Run(run) => {
+                let mut lines = RunLines::of(run);
+                while lines.next_into(&mut self.line) {
+                    if self.line.len() >= PIECE_BYTES {
+                        self.write_piece()?;
+                    }
+                }
+                self.write_piece()
+            }
         }
     }
 
@@ -55,6 +66,12 @@ impl<W: Write> JsonlWriter<W> {
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)
+    }
+
+    fn write_piece(&mut self) -> io::Result<()> {
+        let written = self.out.write_all(self.line.as_bytes());
+        self.line.clear();
+        written
     }
 
     fn write_out(&mut self) -> io::Result<()> {

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::bytes::{crc, u32_at};
-use super::directory::{HEADER_FILE, SessionDirectory, read_small};
+use super::directory::{HEADER_FILE, SessionDirectory, TEMPORARY, read_small};
 use super::files::{Access, FileKind, Files, write_all_at};
 use super::journal;
 use super::lock;
@@ -160,6 +160,22 @@ impl Catalog {
         self.changed |= self.entries.len() != before;
     }
 
+    /// Forgets one session.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.changed |= self.entries.remove(name).is_some();
+    }
+
+    /// Whether an entry that would be believed says something else than the session's log.
+    pub(crate) fn contradicts(&self, name: &str, directory: &SessionDirectory) -> bool {
+        let Some(entry) = self.entries.get(name).filter(|entry| entry.summary(directory).is_some()) else {
+            return false;
+        };
+        match summarise(directory) {
+            Ok(summary) => *entry != Entry::of(&summary, entry.stamps.clone()),
+            Err(_) => false,
+        }
+    }
+
     /// The session's summary: from its entry while that holds, else from its log.
     pub(crate) fn summary(&mut self, name: &str, directory: &SessionDirectory) -> Result<Summary, BackendError> {
         if let Some(summary) = self.entries.get(name).and_then(|entry| entry.summary(directory)) {
@@ -261,8 +277,8 @@ fn summarise(directory: &SessionDirectory) -> Result<Summary, BackendError> {
         }
     }
     let mut bytes = 0_u64;
-    for name in directory.names()? {
-        if let Ok(stat) = directory.files.stat(&directory.file(&name)) {
+    for name in directory.names()?.iter().filter(|name| !name.starts_with(TEMPORARY)) {
+        if let Ok(stat) = directory.files.stat(&directory.file(name)) {
             bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 });
         }
     }

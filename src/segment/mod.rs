@@ -80,4 +80,4 @@ pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
 pub use seal::{SealOptions, Sealed};
 pub use select::Selection;
-pub use verify::{CheckStatus, SessionCheck};
+pub use verify::{CheckStatus, Rebuilt, SessionCheck};

@@ -25,11 +25,13 @@ use super::random::Random;
 use super::reader::Reader;
 use super::recovery;
 use super::scan::{Journal, Opening};
-use super::sealed::chain::Link;
+use super::sealed::chain::{Link, SealedEnd};
+use super::sealed::derived;
 use super::sealed::file::SealedWriter;
 use super::sealed::footer::FORMAT;
 use super::sealed::segment::Segment;
 use super::tree;
+use super::verify;
 use crate::backend::{BackendError, ErrorKind, ReadLimit};
 use crate::session::fold::Fold;
 
@@ -124,6 +126,9 @@ pub(crate) fn seal_session(
         recovery::set_aside(directory, random, &log, torn)?;
     }
     recovery::clear_leftovers(directory, &log);
+    // What is sealed already is built on; so what it derives must follow from the records.
+    let rebuilt = log.sealed.is_some() && !verify::rebuild(directory, random, false)?.is_empty();
+    let log = if rebuilt { log::scan(directory)? } else { log };
     let Some(stretch) = plan(directory, &log, Extent::All)? else { return Ok(()) };
     let draft = Draft::write(directory, random, &log, &stretch, options.level, &|| true)?;
     draft.publish(directory, &log, &stretch)?;
@@ -149,6 +154,7 @@ pub(crate) fn in_background(
     if extent == Extent::Closed && log.torn.is_some() {
         return Ok(());
     }
+    checkpoint_of_fork(directory, random, &log, go_on)?;
     let Some(stretch) = plan(directory, &log, extent)? else { return Ok(()) };
     let draft = Draft::write(directory, random, &log, &stretch, SealOptions::BACKGROUND_LEVEL, go_on)?;
     let mut draft = Some(draft);
@@ -259,28 +265,52 @@ fn fold_at(
     if from == 0 {
         return Ok(Some(Fold::new()));
     }
-    let links = log.sealed.as_ref().map_or(&[][..], |sealed| &sealed.links);
-    let before = links.iter().find(|link| link.next_seq == from);
-    let before = match before {
-        Some(link) => Segment::open(directory, link.first_seq, link.first_seq)?,
+    let stored = match &log.sealed {
+        Some(end) if end.next_seq == from => {
+            let stored = end.checkpoint.clone().filter(|checkpoint| checkpoint.next_seq == from);
+            Some(stored).filter(|stored| stored.is_some() || !end.cut)
+        }
+        Some(end) => match end.links.iter().find(|link| link.next_seq == from) {
+            // One that counts in part is the last one.
+            Some(link) => {
+                Segment::open(directory, link.first_seq, link.first_seq)?.map(|segment| segment.footer.checkpoint())
+            }
+            None => None,
+        },
         None => None,
     };
-    // One that counts in part has no checkpoint of that part.
-    if let Some(segment) = before.filter(|segment| segment.until.is_none()) {
-        match segment.footer.checkpoint() {
-            None => return Ok(None),
-            Some(checkpoint) => match Fold::from_checkpoint(&checkpoint) {
-                Ok(fold) => return Ok(Some(fold)),
-                Err(error) => tracing::debug!(%error, "the log is replayed to seal it"),
-            },
-        }
+    match stored {
+        Some(None) => return Ok(None),
+        Some(Some(checkpoint)) => match Fold::from_checkpoint(&checkpoint) {
+            Ok(fold) => return Ok(Some(fold)),
+            Err(error) => tracing::debug!(%error, "the log is replayed to seal it"),
+        },
+        None => {}
     }
-    let mut fold = Some(Fold::new());
-    each_item(directory, 0, from, go_on, |item| {
+    // Of a segment that counts in part, from the checkpoint before it on.
+    let last = log.sealed.as_ref().and_then(|end| end.links.last()).filter(|last| last.next_seq == from);
+    let start = last.map_or(0, |last| last.first_seq);
+    let mut fold = fold_at(directory, log, start, go_on)?;
+    each_item(directory, start, from, go_on, |item| {
         fold = fold.take().and_then(|mut fold| fold.apply_item(&item).ok().map(|()| fold));
         Ok(())
     })?;
     Ok(fold)
+}
+
+/// Gives a session whose last segment counts in part the checkpoint behind it, so that resuming does not replay what is shared.
+fn checkpoint_of_fork(
+    directory: &SessionDirectory,
+    random: &Random,
+    log: &LogEnd,
+    go_on: &dyn Fn() -> bool,
+) -> Result<(), BackendError> {
+    let has = |end: &SealedEnd| end.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.next_seq == end.next_seq);
+    let Some(end) = log.sealed.as_ref().filter(|end| end.cut && !has(end)) else { return Ok(()) };
+    match fold_at(directory, log, end.next_seq, go_on)? {
+        Some(fold) => derived::write_checkpoint(directory, random, end.header.salt, &fold.checkpoint()),
+        None => Ok(()),
+    }
 }
 
 /// Shows every item of a stretch of the log.

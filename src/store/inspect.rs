@@ -66,7 +66,8 @@ impl<B: Backend> Store<B> {
     /// Reads a stored session as a resume would see it, and writes nothing: an orphaned turn is closed in memory (R3). Needs no
     /// ownership; beside a live writer it shows the durable prefix with its open turn.
     ///
-    /// Cost: what the model sees and what follows the last checkpoint; without one, the log.
+    /// Cost: what the model sees and what follows the last checkpoint; without one, the log. Memory: what the model sees; of what
+    /// follows the checkpoint everything is held as long as it is less than a mebibyte ([`Session::first_held_seq`]).
     ///
     /// # Errors
     /// `NotFound`, `Damaged` (R4), `Unsupported` (N2, V2), or [`StoreError::Session`] for a log that is not a valid one.

@@ -1,5 +1,6 @@
 //! The engine: all sessions of one store directory.
 
+mod checking;
 mod creation;
 mod listing;
 mod making;
@@ -30,7 +31,6 @@ use super::recovery;
 use super::seal::{self, Extent, SealOptions, Sealed};
 use super::sealer::{Job, Sealer};
 use super::store_file::{self, StoreId};
-use super::verify::{self, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
     AppendError, BackendError, Damage, DamageClass, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit,
@@ -355,7 +355,9 @@ impl Engine {
 
     /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which
     /// small segments next to it are taken. When it returns, the result is durable; a stop at any moment leaves the log whole.
-    /// Cost: reading and compressing what is not sealed yet; memory does not depend on it.
+    /// What was sealed before is checked, and derived afresh where it does not follow from the records, as
+    /// [`Engine::rebuild_derived`] does. Cost: reading the session once, and compressing what is not sealed yet; memory does not
+    /// depend on it.
     ///
     /// # Errors
     /// `NotFound`; `Busy` beside a writer, also this process's own; damage, and then nothing was changed; I/O.
@@ -427,12 +429,6 @@ impl Engine {
     /// Who has a session open for writing, as far as its lock's note says; `None` when nobody has. For messages to people.
     pub fn holder(&self, id: &SessionId) -> Option<Holder> {
         lock::holder(&self.directory(id))
-    }
-
-    /// Checks every byte of a session: checksums, the chain of journals, seqs, and the JSON syntax of every payload. Writes
-    /// nothing and needs no lock.
-    pub fn verify(&self, id: &SessionId) -> SessionCheck {
-        verify::session(&self.directory(id))
     }
 
     /// Bytes of the files in a session's directory, but for those that are just being written.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::derived;
 use super::segment::{Segment, open_header};
 use crate::backend::{BackendError, Checkpoint, DamageClass};
 use crate::segment::directory::{Layout, SessionDirectory};
@@ -30,7 +31,10 @@ pub(crate) struct SealedEnd {
     pub(crate) next_seq: u64,
     /// Whether another file followed when the last segment was sealed.
     pub(crate) continued: bool,
+    /// At the end, or where the last segment counts in part and has no checkpoint of its own, that of the one before.
     pub(crate) checkpoint: Option<Checkpoint>,
+    /// Whether the last segment counts in part.
+    pub(crate) cut: bool,
     pub(crate) links: Vec<Link>,
     /// Segments that a merged one has taken the place of.
     pub(crate) leftovers: Vec<u64>,
@@ -68,7 +72,7 @@ pub(crate) fn walk(
             return Err(directory.damage(class, &segment.path, Some(0), expected, detail));
         }
         visit(&segment)?;
-        let mut links = end.take().map_or_else(Vec::new, |end| end.links);
+        let (mut links, earlier) = end.take().map_or_else(Default::default, |end| (end.links, end.checkpoint));
         links.push(Link {
             first_seq: name,
             next_seq: segment.next_seq(),
@@ -81,7 +85,11 @@ pub(crate) fn walk(
             last_journal: segment.last_journal,
             next_seq: segment.next_seq(),
             continued: segment.footer.continued,
-            checkpoint: segment.footer.checkpoint(),
+            checkpoint: match segment.until {
+                None => segment.footer.checkpoint(),
+                Some(until) => derived::read_checkpoint(directory, segment.header.salt, until).or(earlier),
+            },
+            cut: segment.until.is_some(),
             links,
             leftovers: Vec::new(),
         }));

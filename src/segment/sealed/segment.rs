@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::block::Wanted;
-use super::file::{SealedFault, read_block, read_conversation, read_footer};
+use super::file::{SealedFault, Source, read_block, read_block_afresh, read_conversation, read_footer};
 use super::footer::{BlockEntry, FORMAT, Footer};
 use super::shared;
 use crate::backend::{BackendError, DamageClass, ErrorKind};
@@ -13,10 +13,13 @@ use crate::segment::directory::{SessionDirectory, identity};
 use crate::segment::files::{Access, File, Identity, Stat, read_full_at};
 use crate::segment::journal::{HeaderFault, JournalHeader, Predecessor, segment_name};
 
+/// Bytes that are copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
 /// A sealed segment whose header and footer are sound, open for reading.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    file: Box<dyn File>,
+    source: Source,
     pub(crate) path: PathBuf,
     pub(crate) header: JournalHeader,
     /// The last journal sealed into it: what the journal behind it names as its predecessor.
@@ -69,7 +72,13 @@ fn open_header_at(
     let file = match directory.files.open(path, Access::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(directory.io("opening a sealed segment", path, error)),
+        Err(error) => {
+            let mut error = directory.io("opening a sealed segment", path, error);
+            if let Some(damage) = &mut error.damage {
+                damage.intact_before = intact_before;
+            }
+            return Err(error);
+        }
     };
     let failed = |error| directory.io("reading a sealed segment's header", path, error);
     let stat = file.stat().map_err(failed)?;
@@ -157,7 +166,8 @@ impl Segment {
             footer.continued = true;
         }
         let Stat { identity, length, .. } = stat;
-        Ok(Some(Self { file, path, header, last_journal, identity, length, footer, until, shared }))
+        let source = Source::new(file, length);
+        Ok(Some(Self { source, path, header, last_journal, identity, length, footer, until, shared }))
     }
 
     /// The segment as what a journal continues when it counts in part.
@@ -183,12 +193,46 @@ impl Segment {
     /// Damage, with the events before the block intact; I/O.
     pub(crate) fn block(&self, directory: &SessionDirectory, index: usize) -> Result<Vec<Item>, BackendError> {
         let Some(block) = self.footer.blocks.get(index) else { return Ok(Vec::new()) };
-        let mut items = read_block(&*self.file, block, self.header.salt)
+        let mut items = read_block(&self.source, block, self.header.salt)
             .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))?;
         if block.next_seq > self.next_seq() {
             items = items.iter().filter_map(|item| item.slice(block.first_seq, self.next_seq())).collect();
         }
         Ok(items)
+    }
+
+    /// All items of the block of this entry, which starts at `first_seq` whatever the entry says, and the entry that it should have.
+    ///
+    /// # Errors
+    /// As [`Segment::block`].
+    pub(crate) fn block_afresh(
+        &self,
+        directory: &SessionDirectory,
+        entry: &BlockEntry,
+        first_seq: u64,
+    ) -> Result<(BlockEntry, Vec<Item>), BackendError> {
+        read_block_afresh(&self.source, entry, self.header.salt, first_seq)
+            .map_err(|fault| error_of(directory, &self.path, fault, first_seq))
+    }
+
+    /// The bytes before the footer, piece by piece.
+    ///
+    /// # Errors
+    /// I/O, and what `write` reports.
+    pub(crate) fn copy_blocks(&self, mut write: impl FnMut(&[u8], u64) -> io::Result<()>) -> io::Result<u64> {
+        let end = self.footer.blocks.last().and_then(BlockEntry::end).ok_or(io::ErrorKind::InvalidData)?;
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut at = 0_u64;
+        while at < end {
+            let wanted = usize::try_from(end - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+            let piece = buffer.get_mut(..wanted).unwrap_or_default();
+            if read_full_at(self.source.file(), piece, at)? < wanted {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            write(piece, at)?;
+            at = at.saturating_add(wanted as u64);
+        }
+        Ok(end)
     }
 
     /// The wanted events of a block that are no packed deltas, in log order.
@@ -203,7 +247,7 @@ impl Segment {
     ) -> Result<Vec<Event>, BackendError> {
         let Some(block) = self.footer.blocks.get(index) else { return Ok(Vec::new()) };
         let here = |seq: u64, event_type: &str, data: &str| seq < self.next_seq() && wanted(seq, event_type, data);
-        read_conversation(&*self.file, block, self.header.salt, &here)
+        read_conversation(&self.source, block, self.header.salt, &here)
             .map_err(|fault| error_of(directory, &self.path, fault, block.first_seq))
     }
 }

@@ -152,11 +152,12 @@ impl SharedPrefix {
     }
 
     /// Puts the segments into a directory being built: as links where the file system has them, else as copies. `false` when one
-    /// was replaced meanwhile. Names are durable after the directory's sync, everything else is when this returns.
+    /// was replaced meanwhile. Names are durable after the directory's sync, copies are when this returns, and the list is when its
+    /// file, added to `written`, has been synced.
     ///
     /// # Errors
     /// I/O.
-    pub(crate) fn place(&self, target: &SessionDirectory) -> std::io::Result<bool> {
+    pub(crate) fn place(&self, target: &SessionDirectory, written: &mut Vec<Box<dyn File>>) -> std::io::Result<bool> {
         if self.segments.is_empty() {
             return Ok(true);
         }
@@ -172,7 +173,7 @@ impl SharedPrefix {
         }
         let file = target.files.open(&target.file(SHARED_FILE), Access::CreateNew)?;
         write_all_at(&*file, &encode(&self.entries), 0)?;
-        file.sync_all()?;
+        written.push(file);
         Ok(true)
     }
 
