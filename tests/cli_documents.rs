@@ -99,6 +99,7 @@ const CASES: &[Case] = &[
     (&["stats", "a"], [0, FAILED, 0, MISSING, MISSING]),
     (&["verify"], [0, FAILED, 0, 0, MISSING]),
     (&["verify", "a", "rec"], [0, FAILED, 0, MISSING, MISSING]),
+    (&["verify", "--repair-derived"], [0, FAILED, 0, 0, MISSING]),
     (&["repair", "a"], [0, FAILED, MISSING, MISSING, MISSING]),
     (&["repair", "rec", "--dry-run"], [0, 0, 0, MISSING, MISSING]),
     (&["seal"], [0, FAILED, 0, 0, MISSING]),
