@@ -57,7 +57,7 @@ mod journal;
 pub mod key;
 mod lock;
 mod log;
-mod random;
+pub(crate) mod random;
 mod reader;
 mod record;
 mod recovery;

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex};
 
 use super::directory::SessionDirectory;
 use super::lock::SessionLock;
@@ -12,6 +11,7 @@ use super::random::Random;
 use super::seal;
 use crate::backend::{BackendError, ErrorKind};
 use crate::event::SessionId;
+use crate::sync::{Signal, Worker, lock as locked};
 
 /// Why a session's journals were not sealed. They stay in service, and the next rotation or [`Engine::seal`](super::Engine::seal)
 /// tries again.
@@ -41,13 +41,13 @@ pub(crate) struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct Sealer {
     state: Arc<State>,
-    thread: Mutex<Option<(u32, JoinHandle<()>)>>,
+    thread: Mutex<Option<(u32, Worker)>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queue: Mutex<Queue>,
-    changed: Condvar,
+    changed: Signal,
     stop: AtomicBool,
     failures: Mutex<BTreeMap<String, SealingFailure>>,
 }
@@ -58,10 +58,6 @@ struct Queue {
     running: Option<SessionId>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Sealer {
     /// Adds a job; one that is waiting for the same session is replaced.
     pub(crate) fn enqueue(&self, job: Job) {
@@ -69,12 +65,12 @@ impl Sealer {
         queue.waiting.retain(|other| other.id != job.id);
         queue.waiting.push_back(job);
         drop(queue);
-        self.state.changed.notify_all();
+        self.state.changed.wake_all();
         let mut thread = locked(&self.thread);
         // A forked process has the queue and not the thread.
         if thread.as_ref().is_none_or(|(process, _)| *process != std::process::id()) {
             let state = Arc::clone(&self.state);
-            let spawned = thread::Builder::new().name("sessionlog-sealing".to_owned()).spawn(move || state.work());
+            let spawned = Worker::spawn("sessionlog-sealing", move || state.work());
             match spawned {
                 Ok(handle) => *thread = Some((std::process::id(), handle)),
                 Err(error) => tracing::warn!(%error, "no thread for sealing; it waits for the session's release"),
@@ -88,7 +84,7 @@ impl Sealer {
         let index = queue.waiting.iter().position(|job| job.id == *id);
         let job = index.and_then(|index| queue.waiting.remove(index));
         while queue.running.as_ref() == Some(id) {
-            queue = self.state.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.state.changed.wait(queue, &self.state.queue);
         }
         drop(queue);
         if let Some(job) = job {
@@ -115,11 +111,11 @@ impl Drop for Sealer {
             self.state.stop.store(true, Ordering::Relaxed);
             queue.waiting.clear();
         }
-        self.state.changed.notify_all();
+        self.state.changed.wake_all();
         let thread = locked(&self.thread).take();
         if let Some((process, handle)) = thread
             && process == std::process::id()
-            && handle.join().is_err()
+            && !handle.join()
         {
             tracing::warn!("the sealing thread ended in a panic");
         }
@@ -138,7 +134,7 @@ impl State {
                 if let Some(job) = queue.waiting.pop_front() {
                     break job;
                 }
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.changed.wait(queue, &self.queue);
             };
             queue.running = Some(job.id.clone());
             drop(queue);
@@ -146,7 +142,7 @@ impl State {
             // The lock goes before anyone is told that the job is done.
             drop(job);
             locked(&self.queue).running = None;
-            self.changed.notify_all();
+            self.changed.wake_all();
         }
     }
 

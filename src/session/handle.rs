@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::error::{AppendError, SessionError};
 use super::invariants;
 use super::options::{Observer, SessionOptions};
-use super::publication::{self, Lane, Publication, lock};
+use super::publication::{self, Lane, Publication};
 use super::seed::Seed;
 use super::state::State;
 use super::validator::{InvalidEvent, Problem};
@@ -21,6 +21,7 @@ use crate::event::{
     Event, JsonText, LogPayload, NewEvent, OutOfBandPayload, Payload, Placement, SessionHeader, SessionId,
     SurfacePayload, json,
 };
+use crate::sync::lock;
 
 /// A session: an append-only log and everything that follows from it.
 ///

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::builder::Site;
 use super::catalog::Catalog;
@@ -32,6 +32,7 @@ use crate::backend::{
     AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
+use crate::sync::lock as locked;
 
 pub use options::EngineOptions;
 
@@ -66,10 +67,6 @@ struct StoreState {
     id: Option<StoreId>,
     /// Whether this engine has made sure that the store's directories are there and durable.
     ready: bool,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {
