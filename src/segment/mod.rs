@@ -53,6 +53,8 @@ mod directory;
 mod engine;
 mod fetch;
 pub mod files;
+#[cfg(test)]
+mod interleavings;
 mod journal;
 pub mod key;
 mod lock;

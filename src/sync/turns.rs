@@ -304,8 +304,7 @@ pub(crate) fn nothing_else_to_do() -> bool {
 /// How many decisions were made so far.
 pub(crate) fn decisions() -> usize {
     let (stage, _) = place().expect("on a timeline");
-    let decisions = stage.timeline().decisions.len();
-    decisions
+    stage.timeline().decisions.len()
 }
 
 /// Puts a thread that is about to start on the timeline of the one that starts it.

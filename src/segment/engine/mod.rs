@@ -376,9 +376,11 @@ impl Engine {
     /// None at present; the session is not owned any more in any case.
     pub fn release(&self, id: &SessionId, epoch: u64) -> Result<(), BackendError> {
         let released = {
+            // An append may be under way, and while this waits for it, other sessions must not wait as well.
+            let writer = self.writer(id).filter(|writer| locked(writer).epoch == epoch);
             let mut writers = locked(&self.0.writers);
-            let matches = writers.get(id).is_some_and(|writer| locked(writer).epoch == epoch);
-            if matches { writers.remove(id) } else { None }
+            let same = writer.is_some_and(|writer| writers.get(id).is_some_and(|now| Arc::ptr_eq(now, &writer)));
+            if same { writers.remove(id) } else { None }
         };
         if let (Some(_), Some(sealer)) = (&released, &self.0.sealer) {
             sealer.finish(id);
