@@ -113,7 +113,11 @@ impl Replacement {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let inner = BufWriter::with_capacity(256 * 1024, options.open(&temporary)?);
+        let file = options.open(&temporary)?;
+        // The umask may have taken away even the owner's rights.
+        #[cfg(unix)]
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        let inner = BufWriter::with_capacity(256 * 1024, file);
         Ok(Self { inner, temporary, target: target.to_owned(), finished: false })
     }
 

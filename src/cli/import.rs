@@ -115,7 +115,7 @@ pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Res
     if let Some(id) = &arguments.id {
         store::id(id)?;
     }
-    let engine = Engine::open(root)?;
+    let engine = store::engine(root)?;
     let mut worst = None;
     let mut closed = false;
     for file in &arguments.files {

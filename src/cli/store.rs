@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sessionlog::backend::{Backend, BackendError, ErrorKind, ReadLimit};
 use sessionlog::event::limits::MAX_ID_BYTES;
 use sessionlog::event::{Event, SessionHeader, SessionId};
-use sessionlog::segment::SegmentBackend;
+use sessionlog::segment::{Engine, EngineOptions, SegmentBackend};
 
 use super::args::Common;
 use super::failure::Failure;
@@ -47,7 +47,14 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
         return Err(missing("there is no store in the directory"));
     }
-    Ok(SegmentBackend::open(root)?)
+    Ok(engine(root)?.into())
+}
+
+/// Opens the store in `root`, which need not exist yet. `$SESSIONLOG_TRUST_STORE` set to 1 allows writing to one whose directory
+/// others can change.
+pub fn engine(root: &Path) -> Result<Engine, BackendError> {
+    let trust = std::env::var_os("SESSIONLOG_TRUST_STORE").is_some_and(|value| value == "1");
+    EngineOptions::new().trust_directory(trust).open(root)
 }
 
 /// One entry of a listing.

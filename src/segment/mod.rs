@@ -69,6 +69,7 @@ mod sealed;
 mod sealer;
 mod store_file;
 mod tree;
+mod trust;
 mod verify;
 mod writer;
 

@@ -15,7 +15,7 @@ use super::builder::Site;
 use super::catalog::Catalog;
 use super::directory::{SessionDirectory, TEMPORARY};
 use super::fetch;
-use super::files::FileKind;
+use super::files::{FileKind, Files, Identity};
 use super::key;
 use super::lock::{self, SessionLock};
 use super::log;
@@ -26,6 +26,7 @@ use super::seal::{self, SealOptions, Sealed};
 use super::sealer::{Job, Sealer, SealingFailure};
 use super::store_file::{self, StoreId};
 use super::tree;
+use super::trust;
 use super::verify::{self, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
@@ -53,6 +54,7 @@ pub struct Engine(Arc<Shared>);
 struct Shared {
     root: PathBuf,
     site: Site,
+    trust_directory: bool,
     store: Mutex<StoreState>,
     writers: Mutex<HashMap<SessionId, Arc<Mutex<Writer>>>>,
     /// Sessions that became visible although their creation was reported as failed; taken back before the id is used again.
@@ -65,8 +67,21 @@ struct Shared {
 #[derive(Debug, Default)]
 struct StoreState {
     id: Option<StoreId>,
-    /// Whether this engine has made sure that the store's directories are there and durable.
-    ready: bool,
+    /// The root and the directory of all sessions, once this engine has made sure that they are there, durable and safe.
+    ready: Option<[Identity; 2]>,
+}
+
+/// `path` with every link in the part of it that exists resolved, so that links changed later lead nowhere else.
+fn resolved(files: &dyn Files, path: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    for here in absolute.ancestors() {
+        match files.resolve(here) {
+            Ok(real) => return Ok(absolute.strip_prefix(here).map_or(real.clone(), |rest| real.join(rest))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(absolute)
 }
 
 impl Engine {
@@ -79,28 +94,25 @@ impl Engine {
     }
 
     fn with_options(root: &Path, options: EngineOptions) -> Result<Self, BackendError> {
-        let EngineOptions { files, rotate_at, compress, background_sealing, seed } = options;
+        let EngineOptions { files, rotate_at, compress, background_sealing, seed, trust_directory } = options;
         let failed = |error| BackendError::io("opening the store", root, error);
-        let root = match files.resolve(root) {
-            Ok(resolved) => resolved,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(root).map_err(failed)?,
-            Err(error) => return Err(failed(error)),
-        };
+        let root = resolved(&*files, root).map_err(failed)?;
         match files.stat(&root) {
             Ok(stat) if stat.kind != FileKind::Directory => {
                 return Err(
                     BackendError::new(ErrorKind::Invalid, "a store is a directory; this is not").with_file(root)
                 );
             }
-            Ok(stat) if stat.mode & 0o022 != 0 => {
-                tracing::warn!(store = %root.display(), mode = format!("{:o}", stat.mode), "others may write to the store");
-            }
             _ => {}
+        }
+        let sessions = root.join(SESSIONS);
+        if files.stat(&sessions).is_ok() {
+            trust::check_kind(&*files, &sessions)?;
         }
         let id = store_file::read(&*files, &root)?;
         let site = Site {
             files,
-            sessions: root.join(SESSIONS),
+            sessions,
             store_lock: root.join(STORE_LOCK),
             random: Arc::new(Random::new(seed)),
             rotate_at,
@@ -109,7 +121,8 @@ impl Engine {
         Ok(Self(Arc::new(Shared {
             root,
             site,
-            store: Mutex::new(StoreState { id, ready: false }),
+            trust_directory,
+            store: Mutex::new(StoreState { id, ready: None }),
             writers: Mutex::default(),
             stuck: Mutex::default(),
             readers: Mutex::default(),
@@ -309,6 +322,7 @@ impl Engine {
                 return Err(error);
             }
         }
+        self.make_store()?;
         let lock = SessionLock::take(&directory)?;
         let failed = |error| directory.io("deleting the session", &directory.path, error);
         let number = site.random.number().map_err(failed)?;

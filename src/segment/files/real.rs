@@ -104,6 +104,12 @@ impl Files for RealFiles {
         uninterrupted(|| fs::symlink_metadata(path)).map(|metadata| stat_of(&metadata))
     }
 
+    fn foreign_owner(&self, path: &Path) -> io::Result<Option<u32>> {
+        let owner = uninterrupted(|| fs::symlink_metadata(path))?.uid();
+        let known = owner == 0 || owner == rustix::process::geteuid().as_raw();
+        Ok((!known).then_some(owner))
+    }
+
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         fs::canonicalize(path)
     }
