@@ -76,7 +76,10 @@ fn resolved(files: &dyn Files, path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     for here in absolute.ancestors() {
         match files.resolve(here) {
-            Ok(real) => return Ok(absolute.strip_prefix(here).map_or(real.clone(), |rest| real.join(rest))),
+            Ok(mut real) => {
+                real.extend(absolute.strip_prefix(here).unwrap_or(Path::new("")).components());
+                return Ok(real);
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
