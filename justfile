@@ -3,7 +3,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 # All checks, in the order of their cost.
-all: format lint layers msrv test doctest docs examples reader fuzz benches
+all: format lint layers msrv test doctest docs examples reader fuzz benches budget
 
 format:
     cargo fmt --all --check
@@ -44,6 +44,23 @@ fuzz seconds="60":
 benches:
     cargo bench --no-run
 
-# The benchmark figures: ratios against raw I/O of the same bytes, measured in the same run.
+# The command, its manual pages and completions, under a prefix.
+install prefix=(env_var("HOME") / ".local"):
+    cargo install --path . --locked --root {{prefix}}
+    {{prefix}}/bin/sessionlog man --output {{prefix}}/share/man/man1 >/dev/null
+    mkdir -p {{prefix}}/share/bash-completion/completions {{prefix}}/share/zsh/site-functions {{prefix}}/share/fish/vendor_completions.d
+    {{prefix}}/bin/sessionlog completions bash > {{prefix}}/share/bash-completion/completions/sessionlog
+    {{prefix}}/bin/sessionlog completions zsh > {{prefix}}/share/zsh/site-functions/_sessionlog
+    {{prefix}}/bin/sessionlog completions fish > {{prefix}}/share/fish/vendor_completions.d/sessionlog.fish
+
+# Instructions of fixed work, compared with the figures in benches/budget/.
+budget:
+    .ci/budget
+
+# The figures beside their goals, without other stores.
 bench:
-    cargo bench
+    cargo bench --bench goals
+
+# The figures beside other stores and the machine's limits, as a report with charts in benches/report/.
+report *words:
+    cargo run --release --example bench_report -- {{words}}

@@ -1,19 +1,16 @@
-//! What the engine costs: appending in memory, a durable flush beside the same bytes written and synced by hand, importing, and
-//! loading. `cargo bench` prints each beside its yardstick, measured in the same run.
+//! What takes processor time alone: appending in memory, importing, and loading. What waits for the disk is measured by `goals`,
+//! which keeps every latency.
 
 #![allow(clippy::expect_used, missing_docs, reason = "a benchmark ends when its world is not as it should be")]
 
-use std::fs::{File, OpenOptions};
 use std::hint::black_box;
-use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use sessionlog::backend::{Expected, ReadLimit};
+use sessionlog::backend::ReadLimit;
 use sessionlog::event::chunk::AssistantChunk;
 use sessionlog::event::control::{StepStart, TurnStart};
 use sessionlog::event::message::UserMessage;
-use sessionlog::event::{Batch, Event, Item, Placement, SessionHeader, SessionId};
+use sessionlog::event::{Batch, Event, Item, Placement, SessionHeader};
 use sessionlog::interop::{Import, ImportOptions};
 use sessionlog::sample::{Recording, SMALL_EVENTS};
 use sessionlog::segment::Engine;
@@ -48,69 +45,6 @@ fn append_in_memory(criterion: &mut Criterion) {
         );
     });
     group.finish();
-}
-
-fn delta_batch(first_seq: u64) -> Batch {
-    let session = open_step();
-    for number in 0..40 {
-        session.append(AssistantChunk::text(1, 1, 0, format!(" word{number}"))).expect("an append");
-    }
-    let events = session.events(3..).into_iter().zip(first_seq..).map(|(event, seq)| moved(&event, seq));
-    Batch::pack(events).expect("forty events")
-}
-
-fn moved(event: &Event, seq: u64) -> Event {
-    sessionlog::event::NewEvent::named(event.event_type(), event.json()).at(seq, event.time())
-}
-
-/// A flush of forty streamed deltas (200 ms of a model's output) made durable, beside the same number of bytes written and
-/// synced to a plain file on the same file system.
-fn durable_flush(criterion: &mut Criterion) {
-    let directory = tempfile::tempdir_in(std::env::current_dir().expect("a directory")).expect("a directory");
-    let mut group = criterion.benchmark_group("durable_flush");
-    group.sample_size(50);
-
-    let engine = Engine::open(directory.path().join("store")).expect("a store");
-    let id = SessionId::new("bench").expect("a plain id");
-    let first = delta_batch(0);
-    let head = engine.append(&id, Some(&SessionHeader::new("bench")), Expected::ABSENT, &first).expect("an append");
-    let mut expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
-    let stored = |engine: &Engine| engine.stored_bytes(&id).expect("the session");
-    let before = stored(&engine);
-    let head = engine.append(&id, None, expected, &delta_batch(expected.next_seq)).expect("an append");
-    expected.next_seq = head.next_seq;
-    let record_bytes = usize::try_from(stored(&engine) - before).expect("a small record");
-    group.throughput(Throughput::Bytes(record_bytes as u64));
-    group.bench_function("engine_append", |bencher| {
-        bencher.iter_custom(|iterations| {
-            let mut elapsed = Duration::ZERO;
-            for _ in 0..iterations {
-                // Making the batch is the agent's work, not the flush's.
-                let batch = delta_batch(expected.next_seq);
-                let start = Instant::now();
-                let head = engine.append(&id, None, expected, &batch).expect("an append");
-                elapsed += start.elapsed();
-                expected.next_seq = head.next_seq;
-            }
-            elapsed
-        });
-    });
-
-    let file = OpenOptions::new().create_new(true).write(true).open(directory.path().join("raw")).expect("a file");
-    let bytes = vec![0x5a; record_bytes];
-    let mut offset = 0;
-    group.bench_function("raw_write_and_fdatasync", |bencher| {
-        bencher.iter(|| {
-            write_and_sync(&file, &bytes, offset);
-            offset += bytes.len() as u64;
-        });
-    });
-    group.finish();
-}
-
-fn write_and_sync(file: &File, bytes: &[u8], offset: u64) {
-    file.write_all_at(bytes, offset).expect("a write");
-    file.sync_data().expect("a sync");
 }
 
 /// Reading a packed recording into items (no store), and the bare parse of its lines as JSON for comparison.
@@ -177,5 +111,5 @@ fn load(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, append_in_memory, durable_flush, import, load);
+criterion_group!(benches, append_in_memory, import, load);
 criterion_main!(benches);

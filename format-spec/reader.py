@@ -18,6 +18,7 @@ Exit status: 0 everything read (torn ends included); 1 damaged, unsupported or n
 Needs Python 3.11, the package `zstandard`, and reader_events.py beside it.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -34,6 +35,7 @@ from reader_events import (
     TEXT,
     TOOL,
     Cursor,
+    Cuts,
     Nonsense,
     check_json,
     delta_lines,
@@ -91,7 +93,7 @@ class FileHeader:
             bad("bad-header", "not a header")
         if crc(data[: length - 4]) != struct.unpack_from("<I", data, length - 4)[0]:
             bad("bad-header", "the header's checksum is wrong")
-        if version != 1 or algorithm != 1:
+        if version != (1 if magic == JOURNAL_MAGIC else 2) or algorithm != 1:
             bad("foreign-version", f"format {version}, checksum {algorithm}")
         self.salt = data[16:24]
         self.first_seq, self.epoch, before, salt_before, end_before = struct.unpack_from("<QQQ8sQ", data, 40)
@@ -122,8 +124,11 @@ class Journal:
     def __init__(self, directory, name, identity):
         self.path = os.path.join(directory, name)
         self.named_seq = int(name[:20])
-        self.data = read_file(self.path)
         self.identity = identity
+
+    @functools.cached_property
+    def data(self):
+        return read_file(self.path)
 
     def cut_at_birth(self):
         return cut_at_birth(self.data, JOURNAL_MAGIC)
@@ -380,8 +385,10 @@ class Segment:
             texts.end()
             return []
         cursor = Cursor(data)
+        steps, rights, lengths = (Cursor(cursor.bytes()) for _ in range(3))
+        cuts = Cuts(text, rights, lengths)
         count, names = cursor.varint(), cursor.names()
-        seqs, kinds, numbers, calls, counts, starts, steps, lengths = columns = [Cursor(cursor.bytes()) for _ in range(8)]
+        seqs, kinds, numbers, calls, counts, starts = columns = [Cursor(cursor.bytes()) for _ in range(6)]
         need(count <= kinds.rest(), "a count beyond what follows")
         cursor.end()
 
@@ -390,26 +397,28 @@ class Segment:
             need(place < len(names), "a name that is not in the list")
             return names[place].encode()
 
-        time, runs = 0, []
+        time, place, runs = 0, [0, 0, 0], []
         for _ in range(count):
             seq += seqs.varint()
             kind = kinds.byte()
             named, kind = kind & NAMED, kind & ~NAMED
             need(kind in (TEXT, REASONING, TOOL) and (not named or kind == TOOL), "a run of unknown kind")
-            place = (numbers.varint(), numbers.varint(), numbers.varint())
+            place = [number + numbers.signed() for number in place]
+            need(min(place) >= 0, "a number that is not a safe integer")
             call = name() if kind == TOOL else b""
             tool = name() if named else None
             deltas = counts.varint()
-            need(0 < deltas <= lengths.rest(), "a run of wrong length")
+            need(0 < deltas <= steps.rest() + 1, "a run of wrong length")
             time += starts.signed()
             moments = [time]
             for _ in range(deltas - 1):
                 time += steps.signed()
                 moments.append(time)
-            pieces = [texts.take(lengths.varint()) for _ in range(deltas)]
+            pieces = [texts.take(cuts.length(texts.at)) for _ in range(deltas)]
             runs.append(list(delta_lines(seq, moments, pieces, kind, place, call, tool)))
             seq += deltas
-        for column in (texts, *columns):
+        need(cuts.right is None, "cuts left over")
+        for column in (texts, steps, lengths, *columns):
             column.end()
         return runs
 
@@ -554,16 +563,16 @@ def read_log(directory, identity, names, report):
         end = stop_seq = None
         if not newest:
             following = journals[place + 1]
-            if place + 2 == len(journals) and following.cut_at_birth():
-                stop_seq = following.named_seq
-            else:
-                try:
+            try:
+                if place + 2 == len(journals) and following.cut_at_birth():
+                    stop_seq = following.named_seq
+                else:
                     before = following.continues(header)
-                except Problem:
-                    # The log is intact up to where the next journal should go on.
-                    yield from read_journal(journal, seq, None, following.named_seq, lambda _: None)
-                    raise
-                end = before[2]
+                    end = before[2]
+            except Problem:
+                # The log is intact up to where the next journal should go on.
+                yield from read_journal(journal, seq, None, following.named_seq, lambda _: None)
+                raise
         seq = yield from read_journal(journal, seq, end, stop_seq, report)
 
 
@@ -642,7 +651,7 @@ def main(arguments):
             names = [key_of(identity)]
         else:
             identity = None
-            names = sorted(name for name in os.listdir(sessions) if not name.startswith(".tmp-"))
+            names = sorted(name for name in os.listdir(sessions) if not name.startswith((".tmp-", ".trash-")))
     except (Problem, OSError) as problem:
         report(str(problem))
         return 1

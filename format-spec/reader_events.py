@@ -2,6 +2,7 @@
 
 import json
 import re
+import zlib
 
 import zstandard
 
@@ -81,6 +82,41 @@ class Cursor:
         need(not self.rest(), "bytes left over")
 
 
+# Section 9: where a delta's text ends
+SPAN = re.compile(
+    rb"(?P<mark>[^A-Za-z0-9\x80-\xff\\ ])?(?(mark)(?! )| ?)"
+    rb"(?:[A-Za-z]{1,16}|[0-9]{1,3}|[\x80-\xff]{1,6}| {1,15}|(?:\\.?|[^A-Za-z0-9\x80-\xff\\ ]){1,2}|)",
+    re.DOTALL,
+)
+
+
+class Cuts:
+    """The lengths of deltas: guessed from the text where they start, and stated where the guess was wrong."""
+
+    def __init__(self, text, rights, lengths):
+        self.text, self.rights, self.lengths = text, rights, lengths
+        self.learnt = {}
+        self.right = self.next_right()
+
+    def next_right(self):
+        """How many guesses are right before one is wrong; None: all that follow."""
+        return self.rights.varint() if self.rights.rest() else None
+
+    def length(self, at):
+        span = SPAN.match(self.text, at).group()
+        slot = zlib.crc32(span) & 0xFFFF
+        guess = length = min(self.learnt.get(slot, len(span)), len(self.text) - at)
+        if self.right == 0:
+            length = self.lengths.varint()
+            self.right = self.next_right()
+            need(length != guess, "a right guess that is called wrong")
+        elif self.right:
+            self.right -= 1
+        if 0 < length < 1 << 16:
+            self.learnt[slot] = length
+        return length
+
+
 def utf8(data):
     try:
         return data.decode()
@@ -93,7 +129,7 @@ def unpack(data, length, limit, prefix=b""):
     need(length <= limit, "longer than anything written")
     try:
         size = zstandard.frame_content_size(data)
-        need(size in (-1, length), "a frame of another length")
+        need(size == length, "a frame of another length")
         prefix = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
         reader = zstandard.ZstdDecompressor(dict_data=prefix, max_window_size=2**27).decompressobj()
         out, at = bytearray(), 0

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use crate::event::chunk::{AssistantChunk, Finish, StreamChunk};
+use crate::event::chunk::{ASSISTANT_CHUNK, AssistantChunk, Finish, StreamChunk};
 use crate::event::content::{ContentBlock, ModelSource, Source, TokenUsage};
 use crate::event::control::{
     HeaderSnapshot, RequestContext, RequestHeader, StepEnd, StepStart, TodoStatus, TodoWrite, ToolCall, TurnEnd,
@@ -29,7 +29,7 @@ use crate::event::json;
 use crate::event::message::{AssistantMessage, ToolResult, UserMessage};
 use crate::event::payload::{Payload, to_json};
 use crate::event::run::{DeltaKind, RunHead};
-use crate::event::{Event, JsonText, NewEvent, Placement, SessionHeader};
+use crate::event::{Batch, Event, JsonText, NewEvent, Placement, SessionHeader};
 use crate::interop::{DshWriter, JsonlWriter};
 
 /// Events of a small recording: a morning's work.
@@ -90,6 +90,32 @@ impl Recording {
         })
     }
 
+    /// The events as an agent of this cadence would have written them, each batch one flush. Memory: one turn and one batch.
+    pub fn batches(&self, cadence: Cadence) -> impl Iterator<Item = Batch> + use<> {
+        let mut events = self.iter().peekable();
+        std::iter::from_fn(move || {
+            let first = events.next()?;
+            let started = first.time();
+            let mut ends = cadence.ends_with(&first);
+            let mut together = vec![first];
+            while !ends && let Some(event) = events.next_if(|event| !cadence.is_over(started, event)) {
+                ends = cadence.ends_with(&event);
+                together.push(event);
+            }
+            Batch::pack(together)
+        })
+    }
+
+    /// The same conversation as if nothing had been streamed: every event but the chunks, numbered anew, without sources.
+    pub fn unstreamed(&self) -> impl Iterator<Item = Event> + use<> {
+        let spoken = self.iter().filter(|event| event.event_type() != ASSISTANT_CHUNK);
+        spoken.zip(0..).map(|(event, seq)| {
+            let mut new = NewEvent::named(event.event_type(), event.json());
+            new.placement = event.placement().map(|_| Placement::append());
+            new.at(seq, event.time())
+        })
+    }
+
     /// Writes the recording as DeepSeek Harness stores it, with packed rows.
     ///
     /// # Errors
@@ -108,6 +134,31 @@ impl Recording {
         let mut writer = JsonlWriter::new(out, &self.header())?;
         self.iter().try_for_each(|event| writer.event(&event))?;
         writer.finish()
+    }
+}
+
+/// When an agent writes what it has recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cadence {
+    /// So many milliseconds of recorded time after the first event that waits, as live streaming does.
+    Window(i64),
+    /// When a step or a turn ends.
+    Step,
+    /// At once: every event alone.
+    Event,
+}
+
+impl Cadence {
+    fn is_over(self, started: i64, next: &Event) -> bool {
+        matches!(self, Self::Window(milliseconds) if next.time() - started >= milliseconds)
+    }
+
+    fn ends_with(self, event: &Event) -> bool {
+        match self {
+            Self::Window(_) => false,
+            Self::Step => event.is::<StepEnd>() || event.is::<TurnEnd>(),
+            Self::Event => true,
+        }
     }
 }
 
@@ -130,6 +181,23 @@ impl Chance {
 
     fn one_in(&mut self, times: u64) -> bool {
         self.next().is_multiple_of(times)
+    }
+
+    /// A piece of text: mostly a word, common ones more often as in any language, else what stands between words.
+    fn token(&mut self) -> CompactString {
+        if self.one_in(4) {
+            return self.pick(&TOKENS).into();
+        }
+        // The rank's logarithm is spread evenly: some word of each power of two.
+        let power = self.next() % WORD_POWERS;
+        let rank = (1_u64 << power) | (self.next() & ((1 << power) - 1));
+        let mut spelling = Chance(rank);
+        let mut word = CompactString::const_new(" ");
+        for _ in 0..=power / 4 {
+            word.push_str(spelling.pick(&ONSETS));
+            word.push_str(spelling.pick(&RIMES));
+        }
+        word
     }
 
     fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
@@ -205,6 +273,13 @@ const TOKENS: [&str; 64] = [
     "\u{2028}",
     "'s",
 ];
+
+/// Powers of two that the ranks of words span: 4,095 words.
+const WORD_POWERS: u64 = 12;
+
+/// What syllables are made of.
+const ONSETS: [&str; 16] = ["b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "st", "tr", "v", "ch"];
+const RIMES: [&str; 16] = ["a", "e", "i", "o", "u", "an", "en", "in", "er", "or", "ar", "al", "is", "ed", "ut", "ate"];
 
 /// Pieces of a shell command inside a JSON string, where nothing needs an escape.
 const COMMAND_TOKENS: [&str; 16] = [
@@ -283,7 +358,7 @@ impl Script {
     fn text(&mut self, bytes: u64) -> String {
         let mut text = String::new();
         while (text.len() as u64) < bytes {
-            text.push_str(self.chance.pick(&TOKENS));
+            text.push_str(&self.chance.token());
         }
         text
     }
@@ -358,7 +433,7 @@ impl Script {
         let thinking = plan.deltas / 2;
         self.log(&AssistantChunk::block_start(turn, step, 0, "reasoning"));
         let head = RunHead { kind: DeltaKind::Reasoning, turn, step, index: 0, id: None, name: None };
-        let reasoning = self.stream(head, thinking, &TOKENS);
+        let reasoning = self.stream(head, thinking);
         let call_id = self.id("call");
         let (block, kind) = if plan.tool {
             self.log(&AssistantChunk::block_start(turn, step, 1, "tool-call"));
@@ -369,7 +444,7 @@ impl Script {
         } else {
             self.log(&AssistantChunk::block_start(turn, step, 1, "text"));
             let head = RunHead { kind: DeltaKind::Text, turn, step, index: 1, id: None, name: None };
-            (ContentBlock::text(self.stream(head, plan.deltas - thinking, &TOKENS)), "stop")
+            (ContentBlock::text(self.stream(head, plan.deltas - thinking)), "stop")
         };
         let content = vec![ContentBlock::reasoning(reasoning), block];
         for (index, block) in (0..).zip(&content) {
@@ -396,7 +471,7 @@ impl Script {
     /// A tool call, its result, and the todo list that the agent keeps.
     fn tool(&mut self, turn: u64, step: u64, call_id: &str, arguments: &str) {
         let call = self.log(&ToolCall::new(turn, step, call_id, "bash", arguments));
-        let bytes = if self.chance.one_in(25) { 60_000 } else { self.chance.between(40, 3_000) };
+        let bytes = if self.chance.one_in(12) { 60_000 } else { self.chance.between(40, 9_000) };
         let mut result = ToolResult::text(turn, step, call_id, self.text(bytes));
         if self.chance.one_in(12) {
             result = result.failed("ExitStatus", "EXIT_1");
@@ -408,13 +483,13 @@ impl Script {
     }
 
     /// Streams `deltas` pieces and returns their text.
-    fn stream(&mut self, head: RunHead, deltas: u64, tokens: &[&str]) -> String {
+    fn stream(&mut self, head: RunHead, deltas: u64) -> String {
         let head = Arc::new(head);
         let mut whole = String::new();
         for _ in 0..deltas {
-            let token = self.chance.pick(tokens);
-            whole.push_str(token);
-            self.delta(&head, token);
+            let token = self.chance.token();
+            whole.push_str(&token);
+            self.delta(&head, &token);
         }
         whole
     }
@@ -567,6 +642,32 @@ mod tests {
             replaced > 2 && backwards > 20 && largest > 60_000 && messages > 60,
             "{replaced} {backwards} {largest}"
         );
+    }
+
+    #[test]
+    fn every_cadence_gives_the_same_events_in_batches_of_its_own() {
+        let recording = Recording::new(5).events(6_000);
+        let mut flushes = Vec::new();
+        for cadence in [Cadence::Event, Cadence::Window(200), Cadence::Step] {
+            let batches: Vec<Batch> = recording.batches(cadence).collect();
+            assert!(batches.iter().flat_map(Batch::events).eq(recording.iter()), "{cadence:?}");
+            flushes.push(batches.len());
+        }
+        assert!(flushes[0] == 6_000 && flushes[1] > 2 * flushes[2] && flushes[2] > 8, "{flushes:?}");
+        for batch in recording.batches(Cadence::Window(200)) {
+            let first = batch.events().next().unwrap().time();
+            assert!(batch.events().all(|event| event.time() - first < 200));
+        }
+    }
+
+    #[test]
+    fn an_unstreamed_recording_has_the_conversation_alone() {
+        let recording = Recording::new(5).events(6_000);
+        let spoken: Vec<Event> = recording.unstreamed().collect();
+        assert!(spoken.iter().zip(0..).all(|(event, seq)| event.seq() == seq && !event.is::<AssistantChunk>()));
+        let placed =
+            |events: &mut dyn Iterator<Item = Event>| events.filter(|event| event.placement().is_some()).count();
+        assert_eq!(placed(&mut spoken.into_iter()), placed(&mut recording.iter()));
     }
 
     #[test]

@@ -85,6 +85,11 @@ impl Worker {
         })
     }
 
+    /// Whether this is the running thread.
+    pub(crate) fn is_current(&self) -> bool {
+        self.thread.thread().id() == thread::current().id()
+    }
+
     /// Waits until the thread has ended; `false` if it ended in a panic.
     pub(crate) fn join(self) -> bool {
         #[cfg(test)]

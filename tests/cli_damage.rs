@@ -16,10 +16,10 @@ use sessionlog::segment::{CheckStatus, Engine};
 /// A store with the session `bad` of two journals and sound ones around it.
 fn store() -> Home {
     let home = Home::new();
-    home.import("a-sound", messages("s", 4));
-    home.import("bad", messages("s", 10));
-    home.import("bad", messages("s", 20));
-    home.import("z-sound", recording(3, 60));
+    home.record("a-sound", messages("s", 4));
+    home.record("bad", messages("s", 10));
+    home.record("bad", messages("s", 20));
+    home.record("z-sound", recording(3, 60));
     home
 }
 
@@ -172,6 +172,7 @@ fn a_damaged_session_keeps_its_facts_and_place_in_the_listing() {
 #[test]
 fn a_store_whose_identity_is_damaged_says_so_and_what_to_do() {
     let home = store();
+    home.write("in.jsonl", messages("s", 3));
     flip(&home.store().join("STORE"), 20);
     for arguments in [&["ls"][..], &["verify", "--json"], &["show", "bad"], &["import", "in.jsonl", "--id", "new"]] {
         let ran = home.run(arguments).with(FAILED);
@@ -206,7 +207,7 @@ fn tree(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn r2_an_open_turn_is_sound_and_repair_closes_it_once() {
     let home = Home::new();
-    home.import("s", open_turn());
+    home.record("s", open_turn());
     assert_eq!(home.run(["ls", "--json"]).ok().document()["state"], "open-turn");
     assert_eq!(home.run(["verify", "--json"]).ok().json()[0]["status"], "open-turn");
     assert!(home.run(["show", "s"]).ok().out.contains("open turn: 1"));
@@ -235,8 +236,8 @@ fn r2_an_open_turn_is_sound_and_repair_closes_it_once() {
 #[test]
 fn r1_a_torn_tail_is_reported_until_repair_sets_its_bytes_aside() {
     let home = Home::new();
-    home.import("s", messages("s", 5));
-    home.import("s", messages("s", 9));
+    home.record("s", messages("s", 5));
+    home.record("s", messages("s", 9));
     let newest = home.session("s").join("00000000000000000005.log");
     let whole = fs::read(&newest).unwrap();
     cut(&newest, 3);
@@ -263,7 +264,7 @@ fn r1_a_torn_tail_is_reported_until_repair_sets_its_bytes_aside() {
 #[test]
 fn v2_repair_leaves_a_turn_alone_that_it_does_not_understand() {
     let home = Home::new();
-    home.import("s", open_turn() + &event(5, "app/odd", "{}") + "\n");
+    home.record("s", open_turn() + &event(5, "app/odd", "{}") + "\n");
     let before = tree(&home.store());
     for arguments in [&["repair", "s"][..], &["repair", "s", "--dry-run"]] {
         home.run(arguments).with(FAILED).says(&["session s", "event 5", "app/odd"]);
@@ -308,14 +309,14 @@ fn flipped_is_found(home: &Home, path: &Path, offset: usize, bit: u8, sound: &[E
 fn r4_every_flipped_byte_of_a_session_is_reported_or_changes_nothing() {
     let home = Home::new();
     for id in ["one", "two"] {
-        home.import(id, messages("s", 3));
+        home.record(id, messages("s", 3));
     }
     let delta = |seq, text| {
         let chunk = format!(r#"{{"turn":1,"step":1,"chunk":{{"type":"text-delta","index":0,"text":"{text}"}}}}"#);
         event(seq, "assistant/chunk", &chunk) + "\n"
     };
-    home.import("small", open_turn());
-    home.import("small", open_turn() + &delta(5, "a") + &delta(6, "few") + &delta(7, "words") + &delta(8, "more"));
+    home.record("small", open_turn());
+    home.record("small", open_turn() + &delta(5, "a") + &delta(6, "few") + &delta(7, "words") + &delta(8, "more"));
     let engine = Engine::open(home.store()).unwrap();
     let sound = content(&engine, "small").unwrap();
     assert_eq!(sound.len(), home.run(["events", "small", "--json"]).ok().json().len());
@@ -329,8 +330,8 @@ fn r4_every_flipped_byte_of_a_session_is_reported_or_changes_nothing() {
     // A long one at a sample of places.
     let long = home.store().join("sessions").join("long");
     let text = String::from_utf8(recording(5, 700)).unwrap();
-    home.import("long", text.split_inclusive('\n').take(300).collect::<String>());
-    home.import("long", text);
+    home.record("long", text.split_inclusive('\n').take(300).collect::<String>());
+    home.record("long", text);
     let sound = content(&engine, "long").unwrap();
     for path in files(&long) {
         let original = fs::read(&path).unwrap();
@@ -361,5 +362,40 @@ fn r4_every_flipped_byte_of_a_session_is_reported_or_changes_nothing() {
             fs::write(&path, &original).unwrap();
         }
     }
+    home.run(["verify"]).ok();
+}
+
+/// Has the catalogue say that `bad` has one event more than it has, with the right checksum.
+fn falsify_catalogue(home: &Home) {
+    let path = home.store().join("catalog");
+    let bytes = fs::read(&path).unwrap();
+    let text = String::from_utf8(zstd::decode_all(&bytes[20..]).unwrap()).unwrap();
+    let packed = zstd::bulk::compress(text.replace("\"events\":20", "\"events\":21").as_bytes(), 1).unwrap();
+    let mut wrong = bytes[..16].to_vec();
+    // Unpacked it is as long as before.
+    wrong.extend(crc32fast::hash(&[&wrong[..], &packed[..]].concat()).to_le_bytes());
+    wrong.extend(&packed);
+    fs::write(&path, &wrong).unwrap();
+}
+
+#[test]
+fn a_wrong_catalogue_is_told_and_rebuilt() {
+    let home = store();
+    home.run(["ls"]).ok();
+    falsify_catalogue(&home);
+    let rows = home.run(["verify", "--json"]).with(FAILED).json();
+    let row = &rows[1];
+    assert!(row["status"] == "damaged" && row["class"] == "catalogue" && row["events"] == 20, "{row}");
+    assert!(row["file"] == home.store().join("catalog").to_str().unwrap() && row.get("rebuilt").is_none(), "{row}");
+    assert!(rows[0]["status"] == "ok" && rows[2]["status"] == "ok");
+    assert!(home.run(["verify"]).with(FAILED).out.contains("--repair-derived"));
+
+    let row = home.run(["verify", "bad", "--repair-derived", "--json"]).ok().json().remove(0);
+    assert!(row["status"] == "ok" && row["rebuilt"][0]["class"] == "catalogue", "{row}");
+    assert!(home.run(["verify", "--json"]).ok().json().iter().all(|row| row.get("rebuilt").is_none()));
+    home.run(["ls"]).ok();
+    falsify_catalogue(&home);
+    let told = home.run(["verify", "--repair-derived"]).ok().out;
+    assert!(told.contains("rebuilt") && told.contains("catalogue in "), "{told}");
     home.run(["verify"]).ok();
 }

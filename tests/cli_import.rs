@@ -74,7 +74,7 @@ fn bad_files_are_refused_by_class_and_place_and_leave_no_store() {
         );
         assert!(!ran.err.chars().any(|letter| letter.is_control() && letter != '\n'), "{what}: {ran:?}");
     }
-    for (file, words) in [("missing.jsonl", "No such file"), ("directory", "directory")] {
+    for (file, words) in [("missing.jsonl", "No such file"), ("directory", "no session logs")] {
         home.run(["import", file]).with(FAILED).says(&["refused", file, words]);
         let row = home.run(["import", file, "--json"]).with(FAILED).document();
         assert!(row["class"] == "file" && row["file"] == file && row["id"].is_null(), "{row}");
@@ -206,9 +206,12 @@ fn the_same_log_is_unchanged_a_longer_one_extends_and_another_is_refused() {
         (row["status"].as_str().unwrap().to_owned(), ran.status, row["error"].as_str().unwrap_or_default().to_owned())
     };
     assert_eq!(status(&shorter).0, "imported");
-    let before = fs::read(home.journal("s")).unwrap();
+    let stored = || -> Vec<Vec<u8>> {
+        cli_common::files(&home.session("s")).iter().map(|path| fs::read(path).unwrap()).collect()
+    };
+    let before = stored();
     assert_eq!(status(&shorter).0, "unchanged");
-    assert_eq!(fs::read(home.journal("s")).unwrap(), before);
+    assert!(stored() == before);
     assert_eq!(status(&longer).0, "extended");
     assert_eq!(lines_of(&home, "s").len(), 5);
     assert_eq!(status(&longer).0, "unchanged");
@@ -242,9 +245,9 @@ fn standard_input_and_pipes_come_in_like_files() {
 #[test]
 fn a_damaged_session_under_the_id_is_neither_replaced_nor_touched() {
     let home = Home::new();
-    import(&home, messages("s", 10)).ok();
+    home.record("s", messages("s", 10));
+    home.record("s", messages("s", 30));
     let file = home.write("s.jsonl", messages("s", 30));
-    home.run(["import", &file]).ok();
     // Not in the last record, which would count as torn.
     cli_common::flip(&home.journal("s"), 100);
     let before: Vec<Vec<u8>> =
@@ -254,4 +257,200 @@ fn a_damaged_session_under_the_id_is_neither_replaced_nor_touched() {
     let after: Vec<Vec<u8>> =
         cli_common::files(&home.session("s")).iter().map(|path| fs::read(path).unwrap()).collect();
     assert!(before == after);
+}
+
+#[test]
+fn a_directory_stands_for_every_log_below_it() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("logs/deep/er")).unwrap();
+    for (name, id) in [("logs/b.jsonl", "b"), ("logs/deep/a.jsonl", "a"), ("logs/deep/er/c.jsonl.zstd", "c")] {
+        let text = messages(id, 2);
+        let bytes = if id == "c" { zstd::encode_all(text.as_bytes(), 3).unwrap() } else { text.into_bytes() };
+        home.write(name, bytes);
+    }
+    home.write("logs/notes.txt", "not a log");
+    home.write("logs/deep/odd.jsonl", "{\"a\":1}\n");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("..", home.path("logs/deep/loop")).unwrap();
+    let ran = home.run(["import", "logs", "--json"]).with(FAILED);
+    let rows: Vec<_> = ran.json().iter().map(|row| (row["file"].clone(), row["status"].clone())).collect();
+    let expected = [
+        ("logs/b.jsonl", "imported"),
+        ("logs/deep/a.jsonl", "imported"),
+        ("logs/deep/odd.jsonl", "refused"),
+        ("logs/deep/er/c.jsonl.zstd", "imported"),
+    ];
+    assert_eq!(rows, expected.map(|(file, status)| (Value::from(file), Value::from(status))));
+    let ran = home.run(["import", "logs"]).with(FAILED).says(&["logs/deep/odd.jsonl"]);
+    assert!(ran.out.ends_with("4 logs: 3 unchanged, 1 refused\n"), "{}", ran.out);
+    home.run(["verify"]).ok();
+    home.run(["import", "logs", "--id", "x"]).with(cli_common::USAGE).says(&["--id"]);
+    fs::create_dir(home.path("void")).unwrap();
+    home.run(["import", "void"]).with(FAILED).says(&["void", "no session logs", ".jsonl.zstd"]);
+}
+
+#[test]
+fn of_a_migrated_log_the_highest_generation_is_taken_and_the_others_are_named() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("logs/s")).unwrap();
+    for (name, count) in
+        [("session.jsonl", 1), ("session.v1.jsonl", 2), ("session.v2.jsonl", 9), ("session.v10.jsonl", 3)]
+    {
+        home.write(&format!("logs/s/{name}"), messages("s", count));
+    }
+    let older = ["session.jsonl", "session.v1.jsonl", "session.v2.jsonl"];
+    for given in [
+        &["logs"][..],
+        &["logs/s"],
+        &["logs/s/session.v1.jsonl"],
+        &["logs/s/session.v10.jsonl"],
+        &["logs/s/session.jsonl", "logs/s/session.v2.jsonl"],
+    ] {
+        let arguments = ["import", "--json"].iter().chain(given);
+        let row = home.run(arguments).ok().document();
+        assert_eq!(
+            (&row["file"], &row["events"]),
+            (&Value::from("logs/s/session.v10.jsonl"), &Value::from(3)),
+            "{row}"
+        );
+        let shadowed: Vec<_> = row["shadowed"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(shadowed, older.map(|name| format!("logs/s/{name}")), "{row}");
+    }
+    let ran = home.run(["import", "logs/s/session.v1.jsonl"]).ok();
+    assert!(ran.out.contains("not read: logs/s/session.jsonl, logs/s/session.v1.jsonl"), "{}", ran.out);
+    // Other names state no generation.
+    home.write("logs/notes.v1.jsonl", messages("n1", 1));
+    home.write("logs/notes.v2.jsonl", messages("n2", 1));
+    assert_eq!(home.run(["import", "logs/notes.v1.jsonl", "--json"]).ok().document()["id"], "n1");
+}
+
+#[test]
+fn g5_odd_call_ids_are_told() {
+    let home = Home::new();
+    let call = |seq| event(seq, "tool/call", r#"{"turn":1,"step":1,"callId":"","name":"n","arguments":"{}"}"#);
+    let file = home.write("calls.jsonl", log("s", [call(0), call(1)]));
+    let ran = home.run(["import", &file]).ok();
+    assert!(ran.out.contains("2 events have an empty call id, kept as it is"), "{}", ran.out);
+}
+
+/// A transcript of Claude Code, a rollout of Codex and a session of pi that say the same, as lines.
+fn foreign() -> [(&'static str, &'static str, &'static str, Vec<String>); 3] {
+    let claude = |kind: &str, uuid: &str, parent: &str, message: &str| {
+        format!(
+            r#"{{"parentUuid":{parent},"isSidechain":false,"cwd":"/w","sessionId":"claude","type":"{kind}","uuid":"{uuid}","timestamp":"2026-11-30T14:02:00Z","message":{message}}}"#
+        )
+    };
+    let codex = |kind: &str, payload: &str| {
+        format!(r#"{{"timestamp":"2026-11-30T14:02:00Z","type":"{kind}","payload":{payload}}}"#)
+    };
+    let pi = |id: &str, parent: &str, message: &str| {
+        format!(
+            r#"{{"type":"message","id":"{id}","parentId":{parent},"timestamp":"2026-11-30T14:02:00Z","message":{message}}}"#
+        )
+    };
+    [
+        (
+            "claude",
+            "claude-code",
+            "logs/claude.jsonl",
+            vec![
+                claude("user", "u1", "null", r#"{"role":"user","content":"hello"}"#),
+                claude(
+                    "assistant",
+                    "a1",
+                    "\"u1\"",
+                    r#"{"id":"m1","role":"assistant","model":"x","content":[{"type":"text","text":"hi there"}],"stop_reason":"end_turn"}"#,
+                ),
+                claude("user", "u2", "\"a1\"", r#"{"role":"user","content":"more"}"#),
+            ],
+        ),
+        (
+            "codex",
+            "codex",
+            "logs/rollout-2026.jsonl",
+            vec![
+                codex("session_meta", r#"{"id":"codex","cwd":"/w"}"#),
+                codex(
+                    "response_item",
+                    r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}"#,
+                ),
+                codex(
+                    "response_item",
+                    r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi there"}]}"#,
+                ),
+                codex(
+                    "response_item",
+                    r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"more"}]}"#,
+                ),
+            ],
+        ),
+        (
+            "pi",
+            "pi",
+            "logs/pi.jsonl",
+            vec![
+                r#"{"type":"session","version":3,"id":"pi","timestamp":"2026-11-30T14:02:00Z","cwd":"/w"}"#.to_owned(),
+                pi("1", "null", r#"{"role":"user","content":"hello"}"#),
+                pi(
+                    "2",
+                    "\"1\"",
+                    r#"{"role":"assistant","content":[{"type":"text","text":"hi there"}],"provider":"p","model":"x","stopReason":"stop"}"#,
+                ),
+                pi("3", "\"2\"", r#"{"role":"user","content":"more"}"#),
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn logs_of_other_tools_come_in_read_like_sessions_and_grow() {
+    let home = Home::new();
+    fs::create_dir(home.path("logs")).unwrap();
+    let text = |lines: &[String]| lines.iter().flat_map(|line| [line, "\n"]).collect::<String>();
+    for (id, format, file, lines) in foreign() {
+        home.write(file, text(&lines[..lines.len() - 1]));
+        let row = home.run(["import", file, "--json"]).ok().document();
+        assert_eq!(
+            (&row["id"], &row["status"], &row["report"]["source_format"]),
+            (&id.into(), &"imported".into(), &format.into())
+        );
+        assert_eq!(home.run(["import", file, "--json"]).ok().document()["status"], "unchanged");
+        home.write(file, text(&lines));
+        assert_eq!(home.run(["import", file, "--json"]).ok().document()["status"], "extended");
+        assert_eq!(home.run(["import", file, "--from", format, "--json"]).ok().document()["status"], "unchanged");
+        let shown = home.run(["show", id]).ok().out;
+        for part in ["Turn 1", "] user", "hello", "] assistant", "hi there", "Turn 2", "more"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let messages = home.run(["messages", id, "--json"]).ok().document();
+        assert_eq!(messages["messages"].as_array().unwrap().len(), 3);
+        let records = home.run(["events", id, "--json", "--type", "*/record"]).ok().json();
+        let source: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(records.iter().map(|record| record["data"].clone()).collect::<Vec<_>>(), source);
+        home.run(["import", file, "--from", "sessionlog", "--id", "other"]).with(FAILED);
+        // Out as one of ours and in again.
+        home.run(["export", id, "-o", "out.jsonl"]).ok();
+        assert_eq!(home.run(["import", "out.jsonl", "--json"]).ok().document()["status"], "unchanged");
+    }
+    home.run(["verify"]).ok();
+    let ran = home.run(["import", "logs"]).ok();
+    assert!(ran.out.ends_with("3 logs: 3 unchanged\n"), "{}", ran.out);
+}
+
+#[test]
+fn damage_in_another_tools_log_is_told_and_the_rest_comes_in() {
+    let home = Home::new();
+    let (id, _, _, mut lines) = foreign().into_iter().next().unwrap();
+    lines.insert(2, "{\"parentUuid\":\"a1\",\"ty".to_owned());
+    let whole: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+    let file = home.write("case.jsonl", whole + "{\"half");
+    let ran = home.run(["import", &file]).with(FAILED);
+    assert!(ran.out.contains("imported") && ran.out.contains("1 last line that breaks off, left out"), "{}", ran.out);
+    ran.says(&["damaged", "case.jsonl", "1 lines cannot be read", "*/unreadable"]);
+    let row = home.run(["import", &file, "--json"]).with(FAILED).document();
+    assert_eq!((&row["status"], &row["report"]["unreadable_lines"]), (&"unchanged".into(), &1.into()));
+    let kept = home.run(["events", id, "--json", "--type", "*/unreadable"]).ok().document();
+    assert_eq!((&kept["data"]["line"], &kept["data"]["text"]), (&3.into(), &"{\"parentUuid\":\"a1\",\"ty".into()));
+    home.run(["verify", id]).ok();
+    assert_eq!(home.run(["messages", id, "--json"]).ok().document()["messages"].as_array().unwrap().len(), 3);
 }

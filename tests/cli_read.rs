@@ -104,6 +104,179 @@ fn show_is_a_transcript_of_turns_calls_results_todos_and_usage() {
     assert_eq!(long, 0, "wrapped at 60");
 }
 
+#[test]
+fn show_has_the_tool_calls_that_no_message_mentions_and_says_what_is_torn() {
+    let home = Home::new();
+    let call = |seq: u64, id: &str| {
+        let data =
+            format!(r#"{{"turn":1,"step":1,"callId":"{id}","name":"bash","arguments":"{{\"command\":\"ls {id}\"}}"}}"#);
+        event(seq, "tool/call", &data)
+    };
+    let asking = r#"{"id":"a","role":"assistant","content":[{"type":"tool-call","id":"known","name":"bash","arguments":"{\"command\":\"ls known\"}"}],"source":{"kind":"model","provider":"p","model":"m"}}"#;
+    let asked = event(5, "assistant/message", &format!(r#"{{"turn":1,"step":1,"message":{asking}}}"#));
+    let asked = format!("{},\"surfaceOp\":\"append\"}}", asked.strip_suffix('}').unwrap());
+    home.record(
+        "s",
+        log(
+            "s",
+            [
+                said(0, "before any turn"),
+                event(1, "turn/start", r#"{"turn":1}"#),
+                said(2, "do it"),
+                event(3, "step/start", r#"{"turn":1,"step":1}"#),
+                call(4, "alone"),
+                asked,
+                call(6, "known"),
+                said(7, "steering"),
+                event(8, "turn/end", r#"{"turn":1,"reason":{"kind":"completed"}}"#),
+                said(9, "between"),
+            ],
+        ),
+    );
+    for seal in [false, true] {
+        if seal {
+            home.run(["seal", "s"]).ok();
+        }
+        for arguments in [&["show", "s"][..], &["show", "s", "--raw"]] {
+            let shown = home.run(arguments).ok().out;
+            assert_eq!(shown.matches("bash(").count(), 2, "{shown}");
+            assert!(shown.contains("[4] tool call\n  -> bash({\"command\":\"ls alone\"})"), "{shown}");
+            let document = home.run([arguments, &["--json"]].concat()).ok().document();
+            let turns: Vec<(Option<u64>, Vec<u64>)> = document["turns"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|turn| {
+                    let entries = turn["entries"].as_array().unwrap().iter();
+                    (turn["turn"].as_u64(), entries.map(|entry| entry["seq"].as_u64().unwrap()).collect())
+                })
+                .collect();
+            assert_eq!(turns, [(None, vec![0]), (Some(1), vec![2, 4, 5, 7]), (None, vec![9])]);
+            assert_eq!(document["turns"][1]["entries"][1]["call"]["callId"], "alone");
+        }
+    }
+    home.record("torn", messages("m", 3));
+    home.record("torn", messages("m", 5));
+    cut(&home.session("torn").join("00000000000000000003.log"), 1);
+    let ran = home.run(["show", "torn"]).with(0);
+    assert!(ran.out.contains("message 2") && !ran.out.contains("message 3"), "{}", ran.out);
+    ran.says(&["session torn", "incomplete", "sessionlog repair torn"]);
+}
+
+#[test]
+fn show_wraps_wide_letters_and_narrow_widths_and_breaks_nothing() {
+    let home = Home::new();
+    let wide = "\u{4f60}\u{597d}".repeat(60);
+    home.record("s", log("s", [said(0, &wide), said(1, &"long".repeat(60)), said(2, "caf\u{e9} \u{1f680} e\u{301}")]));
+    let shown = home.run(["show", "s", "--width", "20"]).ok().out;
+    let columns = |line: &str| line.chars().map(|letter| if letter >= '\u{1100}' { 2 } else { 1 }).sum::<usize>();
+    let text: Vec<&str> = shown.lines().filter(|line| line.starts_with("  ")).collect();
+    assert!(text.len() > 20 && text.iter().all(|line| columns(line) <= 20), "{shown}");
+    let whole: String = text.iter().map(|line| line.trim()).collect();
+    assert!(whole.contains(&wide) && whole.contains(&"long".repeat(60)) && whole.contains("e\u{301}"), "{shown}");
+}
+
+/// Runs a command line in a pseudo-terminal, where there is a program that makes one.
+#[cfg(target_os = "linux")]
+fn in_terminal(home: &Home, setting: &str, arguments: &str) -> Option<String> {
+    let program = env!("CARGO_BIN_EXE_sessionlog");
+    let shell = format!("stty cols 40 rows 20; {setting} {program} {arguments}");
+    let made = std::process::Command::new("script")
+        .args(["-qec", &shell, "/dev/null"])
+        .env("SESSIONLOG_STORE", home.store())
+        .env("SHELL", "/bin/sh")
+        .stdin(std::process::Stdio::null())
+        .output();
+    let Ok(made) = made else {
+        println!("no program that makes a pseudo-terminal here: left out");
+        return None;
+    };
+    assert!(made.status.success(), "{made:?}");
+    Some(String::from_utf8(made.stdout).unwrap())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn on_a_terminal_there_are_colours_its_width_and_the_pager_that_was_asked_for() {
+    let home = Home::new();
+    home.import("s", log("s", [said(0, &"word ".repeat(40))]));
+    let Some(coloured) = in_terminal(&home, "NO_COLOR= PAGER=cat", "show s") else { return };
+    assert!(coloured.contains("\u{1b}[36m[0] user\u{1b}[0m"), "{coloured}");
+    assert!(
+        coloured.lines().all(|line| line.trim_end().chars().count() <= 40 || line.contains('\u{1b}')),
+        "{coloured}"
+    );
+    let plain = in_terminal(&home, "NO_COLOR=1 PAGER=", "show s").unwrap();
+    assert!(!plain.contains('\u{1b}') && plain.contains("[0] user"), "{plain}");
+    let paged = in_terminal(&home, "NO_COLOR=1 PAGER='sed s/^/paged:/'", "show s").unwrap();
+    assert!(paged.lines().count() > 3 && paged.lines().all(|line| line.starts_with("paged:")), "{paged}");
+    // A pager that is not there, and one that leaves early, cost nothing.
+    assert!(in_terminal(&home, "PAGER=no-such-pager-here", "show s").unwrap().contains("[0] user"));
+    in_terminal(&home, "PAGER='head -n 1'", "show s").unwrap();
+    let hits = in_terminal(&home, "NO_COLOR= PAGER=cat", "grep word").unwrap();
+    assert!(hits.contains("\u{1b}[1;31mword\u{1b}[0m"), "{hits}");
+    assert!(!in_terminal(&home, "NO_COLOR=1", "grep word").unwrap().contains('\u{1b}'));
+}
+
+#[test]
+fn a_sealed_session_gives_the_same_bytes_for_types_ranges_and_moments() {
+    let home = Home::new();
+    home.record("s", recording(11, 3_000));
+    let answers = || {
+        [
+            &["events", "s", "--json", "--type", "tool/*"][..],
+            &["events", "s", "--json", "--type", "assistant/c*", "--limit", "7", "--from", "100"],
+            &["events", "s", "--json", "--from", "2990"],
+            &["events", "s", "--json", "--from", "700", "--to", "800"],
+            &["messages", "s", "--json"],
+            &["messages", "s", "--json", "--request", "--at", "700"],
+            &["last", "s", "--json"],
+            &["show", "s", "--json"],
+            &["grep", "return", "--json"],
+        ]
+        .map(|arguments| home.run(arguments).ok().out)
+    };
+    let before = answers();
+    home.run(["seal", "s"]).ok();
+    let after = answers();
+    assert!(before.iter().all(|answer| !answer.is_empty()));
+    assert_eq!(before, after);
+    // E1: what a type selects are the same bytes as without it.
+    let all = home.run(["events", "s", "--json"]).ok().out;
+    let expected: Vec<&str> = all.lines().filter(|line| line.starts_with("{\"type\":\"tool/")).collect();
+    assert_eq!(after[0].lines().collect::<Vec<_>>(), expected);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_follower_ends_when_its_session_is_replaced_between_two_looks() {
+    use std::io::{BufRead, BufReader, Read};
+    let home = Home::new();
+    home.import("s", messages("m", 3));
+    home.import("other", messages("m", 9));
+    let mut child = home
+        .command(["events", "s", "--follow", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for seq in 0..3 {
+        let row: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(row["seq"], seq);
+    }
+    // A longer session takes its place in one moment; its events are not those that follow.
+    home.import("next", messages("m", 9));
+    let renamed = home.path("renamed");
+    fs::rename(home.session("s"), &renamed).unwrap();
+    fs::rename(home.session("other"), home.session("s")).unwrap();
+    assert!(lines.next().is_none(), "nothing of the other session is printed");
+    let mut complaints = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert!(complaints.contains("session s was deleted while it was followed"), "{complaints}");
+}
+
 #[cfg(unix)]
 #[test]
 fn an_exported_file_appears_whole_private_and_only_where_a_file_may_be() {
@@ -129,8 +302,8 @@ fn an_exported_file_appears_whole_private_and_only_where_a_file_may_be() {
         ran.says(&["cannot write", target, word]);
     }
     // What cannot be exported leaves what was there, and nothing beside it.
-    home.import("bad", messages("m", 10));
-    home.import("bad", messages("m", 20));
+    home.record("bad", messages("m", 10));
+    home.record("bad", messages("m", 20));
     flip(&home.journal("bad"), 120);
     home.run(["export", "bad", "-o", "out.jsonl"]).with(FAILED).says(&["session bad", "checksum"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), expected);

@@ -10,7 +10,28 @@ use std::process::Stdio;
 
 use cli_common::{FAILED, Home, MISSING, READERS, USAGE, log, messages, said};
 
-const VERBS: [&str; 9] = ["import", "export", "ls", "show", "messages", "events", "verify", "repair", "seal"];
+const VERBS: [&str; 20] = [
+    "import",
+    "export",
+    "ls",
+    "show",
+    "messages",
+    "last",
+    "grep",
+    "stats",
+    "view",
+    "events",
+    "verify",
+    "repair",
+    "seal",
+    "fork",
+    "salvage",
+    "rm",
+    "prune",
+    "explain",
+    "completions",
+    "man",
+];
 
 #[test]
 fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
@@ -20,10 +41,20 @@ fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
     let cases: &[&[&str]] = &[
         &[],
         &["nope"],
-        &["grep", "x"],
+        &["grep"],
+        &["grep", "x", "--role", "nobody"],
+        &["view", "a"],
+        &["stats", "a", "b"],
+        &["last"],
         &["fork", "a"],
         &["ls", "--nope"],
-        &["ls", "--tree"],
+        &["ls", "--tree=x"],
+        &["explain", "nope"],
+        &["man", "nope"],
+        &["completions", "nope"],
+        &["rm"],
+        &["prune"],
+        &["salvage", "a"],
         &["ls", "extra"],
         &["ls", "--limit", "-1"],
         &["ls", "--since", "yesterday-ish"],
@@ -32,7 +63,7 @@ fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
         &["import", &file, "--id", ""],
         &["import", &file, "--id", &long],
         &["export"],
-        &["export", "a", "--format", "dsh"],
+        &["export", "a", "--format", "xml"],
         &["events", "a", "--from", "x"],
         &["show", "a", "--width", "3"],
         &["--store", "", "ls"],

@@ -444,3 +444,52 @@ fn io_errors_keep_their_source_and_the_events_before() {
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("the disk is gone"));
     assert!(import.next_item().unwrap().is_none(), "an error is given out once");
 }
+
+#[test]
+fn g5_empty_and_repeated_call_ids_are_counted_and_kept() {
+    let call = |seq: u64, id: &str| {
+        format!(
+            r#"{{"type":"tool/call","seq":{seq},"time":1,"data":{{"turn":1,"step":1,"callId":{id},"name":"n","arguments":"{{}}"}}}}"#
+        )
+    };
+    let result = |seq: u64, id: &str| {
+        format!(
+            r#"{{"type":"tool/result","seq":{seq},"time":1,"data":{{"turn":1,"step":1,"message":{{"id":"m","role":"user","content":[{{"type":"tool-result","toolCallId":{id},"content":[]}}],"source":{{"kind":"tool","callId":{id}}}}}}},"surfaceOp":"append"}}"#
+        )
+    };
+    let lines = [
+        call(0, r#""a""#),
+        call(1, r#""""#),
+        call(2, r#""\u0061""#),
+        result(3, r#""a""#),
+        result(4, r#""""#),
+        result(5, r#""a""#),
+        r#"{"type":"tool/call","seq":6,"time":1,"data":{"turn":1,"step":1,"callId":"b","name":"n","arguments":{"an":"object"}}}"#
+            .to_owned(),
+    ];
+    let (events, report) = import(log(&lines.each_ref().map(String::as_str))).unwrap();
+    assert_eq!(events.iter().map(Event::to_line).collect::<Vec<_>>(), lines);
+    assert_eq!((report.empty_call_ids, report.repeated_call_ids), (2, 1));
+    // Written twice word for word it is one call.
+    let (_, report) = import(log(&[&lines[0], &lines[0]])).unwrap();
+    assert_eq!((report.overlaps_dropped, report.repeated_call_ids), (1, 0));
+}
+
+#[test]
+fn j2_j4_members_sources_and_types_that_no_reader_knows_stay_byte_for_byte() {
+    let lines = [
+        // A retired kind of source, a descriptor of another version, members from a later release.
+        r#"{"type":"user/message","seq":0,"time":1,"data":{"content":[],"source":{"kind":"retired","v":1.0},"role":"user","id":"m","zz":[{}]},"surfaceOp":"append"}"#,
+        r#"{"type":"subagent/descriptor","seq":1,"time":1,"data":{"version":2,"extra":null}}"#,
+        r#"{"type":"some-plugin/thing","seq":2,"time":1,"data":{"n":1e400}}"#,
+        r#"{"type":"turn/end","seq":3,"time":1,"data":{"turn":1,"reason":{"kind":"someday","why":[1]},"later":true}}"#,
+    ];
+    let (events, report) = import(log(&lines)).unwrap();
+    assert_eq!(events.iter().map(Event::to_line).collect::<Vec<_>>(), lines);
+    assert_eq!(report.upgraded.total(), 0);
+    // What lacks an id or a role gets one, and nothing else of it changes.
+    let bare = r#"{"type":"user/message","seq":0,"time":1,"data":{"content":[],"source":{"kind":"retired"},"zz":1.50},"surfaceOp":"append"}"#;
+    let (events, report) = import(log(&[bare])).unwrap();
+    assert!(events[0].data().contains(r#""source":{"kind":"retired"},"zz":1.50"#), "{}", events[0].data());
+    assert_eq!((report.upgraded.ids, report.upgraded.roles), (1, 1));
+}

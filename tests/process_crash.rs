@@ -8,25 +8,23 @@
     reason = "a test fails by panicking"
 )]
 
-use std::hash::{DefaultHasher, Hasher};
-use std::io::{BufRead, BufReader, Write};
+mod process_common;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use process_common::{Child, block_on, count, digest_of, moment, store_of_child};
 use sessionlog::backend::{ErrorKind, ReadLimit};
 use sessionlog::event::chunk::AssistantChunk;
 use sessionlog::event::content::{ContentBlock, ModelSource};
 use sessionlog::event::control::{StepEnd, StepStart, ToolCall, TurnEnd, TurnStart};
 use sessionlog::event::message::{AssistantMessage, ToolResult, UserMessage};
-use sessionlog::event::{Event, Placement, SessionHeader};
+use sessionlog::event::{Event, Item, Placement, SessionHeader, SessionId};
 use sessionlog::segment::{EngineOptions, SegmentBackend};
 use sessionlog::session::invariants::first_violation;
 use sessionlog::store::{ListOptions, LiveSession, Store};
 
 const ID: &str = "crash";
-/// Names the store to a child; its absence makes the child's entry point a test that passes at once.
-const STORE_VARIABLE: &str = "SESSIONLOG_TEST_CHILD_STORE";
 /// How often the writer is killed; more in a soak.
 const KILLS: u64 = 200;
 
@@ -38,22 +36,12 @@ fn open(directory: &Path) -> Store<SegmentBackend> {
     Store::open(backend).unwrap()
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
-}
-
-fn hash_of(events: impl IntoIterator<Item = Event>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    events.into_iter().for_each(|event| hasher.write(event.to_line().as_bytes()));
-    hasher.finish()
-}
-
 /// The child's entry point.
 #[test]
 fn child_process_writer() {
-    let Some(directory) = std::env::var_os(STORE_VARIABLE) else { return };
+    let Some(directory) = store_of_child() else { return };
     block_on(async {
-        let store = open(Path::new(&directory));
+        let store = open(&directory);
         let session = match store.resume(ID).await {
             Ok(session) => session,
             Err(error) if error.kind() == ErrorKind::NotFound => store.create(SessionHeader::new(ID)).await.unwrap(),
@@ -95,69 +83,28 @@ async fn run_turn(session: &Live, turn: u64) {
     report(session).await;
 }
 
-/// Flushes, then says up to where, with a digest of everything before.
+/// Flushes, then says up to where, with a digest of everything before that this process has appended.
 async fn report(session: &Live) {
     let next = session.next_seq();
     session.flush().await.unwrap();
-    let digest = hash_of(session.events(..next));
-    println!("\nflushed {next} {digest}");
-    std::io::stdout().flush().unwrap();
+    let from = session.first_live_seq();
+    let digest = digest_of(session.events(from..next));
+    process_common::report(&format!("flushed {from} {next} {digest}"));
 }
 
-struct Writer {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+/// The next report of a writer: from where to where it has flushed, and a digest of that.
+fn flushed(writer: &mut Child) -> Option<(u64, u64, u64)> {
+    let words = writer.report()?;
+    Some((words[1].parse().unwrap(), words[2].parse().unwrap(), words[3].parse().unwrap()))
 }
 
-impl Writer {
-    fn start(directory: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_process_writer", "--nocapture"])
-            .env(STORE_VARIABLE, directory)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// The next report, or `None` once the child is gone and everything it said has been read.
-    fn report(&mut self) -> Option<(u64, u64)> {
-        for line in self.lines.by_ref().map_while(Result::ok) {
-            let mut words = line.split(' ');
-            if words.next() == Some("flushed") {
-                let (next, digest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-                return Some((next, digest));
-            }
-        }
-        None
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A small generator of moments; the seed is printed with every failure.
-fn moment(seed: u64) -> u64 {
-    let mut number = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
-    number ^= number >> 29;
-    number = number.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    number ^ (number >> 32)
+fn start(directory: &Path) -> Child {
+    Child::start("child_process_writer", directory, 0)
 }
 
 #[test]
 fn l7_r2_what_was_flushed_survives_kill_nine_at_any_moment_and_turns_are_closed_once() {
-    let kills = std::env::var("SESSIONLOG_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let kills = count("SESSIONLOG_KILLS", KILLS);
     let home = tempfile::tempdir().unwrap();
     let mut directory = home.path().join("store-0");
     for round in 0..kills {
@@ -165,25 +112,38 @@ fn l7_r2_what_was_flushed_survives_kill_nine_at_any_moment_and_turns_are_closed_
             // A fresh store now and then, so that creation is met too and sessions stay small.
             directory = home.path().join(format!("store-{round}"));
         }
-        let mut writer = Writer::start(&directory);
+        let mut writer = start(&directory);
         // Wait for some reports, then a bit more.
         let mut reported = None;
         for _ in 0..moment(round) % 12 {
-            match writer.report() {
+            match flushed(&mut writer) {
                 Some(report) => reported = Some(report),
                 None => break,
             }
         }
         std::thread::sleep(Duration::from_micros(moment(round + 1_000_000) % 6_000));
         writer.kill();
-        while let Some(report) = writer.report() {
+        while let Some(report) = flushed(&mut writer) {
             reported = Some(report);
         }
         block_on(check_after_kill(&directory, reported, round));
     }
 }
 
-async fn check_after_kill(directory: &Path, reported: Option<(u64, u64)>, round: u64) {
+/// Everything that is stored, sealed or not.
+fn stored(store: &Store<SegmentBackend>) -> Vec<Item> {
+    let mut reader = store.backend().engine().reader(&SessionId::new(ID).unwrap()).unwrap();
+    let mut items = Vec::new();
+    loop {
+        let page = reader.next_page(ReadLimit::default()).unwrap();
+        if page.items.is_empty() {
+            return items;
+        }
+        items.extend(page.items);
+    }
+}
+
+async fn check_after_kill(directory: &Path, reported: Option<(u64, u64, u64)>, round: u64) {
     let store = open(directory);
     let session = match store.resume(ID).await {
         Ok(session) => session,
@@ -192,14 +152,16 @@ async fn check_after_kill(directory: &Path, reported: Option<(u64, u64)>, round:
             return;
         }
     };
-    let events: Vec<Event> = session.events(..);
+    session.flush().await.unwrap();
+    let items = stored(&store);
+    let events: Vec<Event> = items.iter().flat_map(Item::events).collect();
     assert!(events.iter().zip(0..).all(|(event, seq)| event.seq() == seq), "round {round}: seqs are contiguous");
-    if let Some((next, digest)) = reported {
+    if let Some((from, next, digest)) = reported {
         assert!(events.len() as u64 >= next, "round {round}: flushed to {next}, found {}", events.len());
-        let before = events.iter().take(next as usize).cloned();
-        assert_eq!(hash_of(before), digest, "round {round}: flushed events are byte-equal");
+        let flushed = events[from as usize..next as usize].to_vec();
+        assert_eq!(digest_of(flushed), digest, "round {round}: flushed events are byte-equal");
     }
-    assert_eq!(first_violation(&session.items(0, u64::MAX)), Ok(None), "round {round}: every turn is closed, once");
+    assert_eq!(first_violation(&items), Ok(None), "round {round}: every turn is closed, once");
     assert!(session.open_turn().is_none(), "round {round}");
     let next = session.next_seq();
     session.close().await.unwrap();
@@ -214,10 +176,10 @@ async fn check_after_kill(directory: &Path, reported: Option<(u64, u64)>, round:
 fn k3_a_second_writer_is_refused_with_the_first_ones_pid_and_gets_in_at_once_after_a_kill() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("store");
-    let mut writer = Writer::start(&directory);
-    let pid = writer.child.id();
+    let mut writer = start(&directory);
+    let pid = writer.id();
     for _ in 0..3 {
-        writer.report().unwrap();
+        flushed(&mut writer).unwrap();
     }
     block_on(async {
         let store = open(&directory);
@@ -230,7 +192,7 @@ fn k3_a_second_writer_is_refused_with_the_first_ones_pid_and_gets_in_at_once_aft
         assert!(inspected.next_seq() > 0);
         let listing = store.list(ListOptions::default()).await.unwrap();
         assert_eq!(listing.sessions.len(), 1);
-        let (next, digest) = writer.report().unwrap();
+        let (from, next, digest) = flushed(&mut writer).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut reader = store.backend().engine().reader(inspected.id()).unwrap();
         let mut seen: Vec<Event> = Vec::new();
@@ -240,7 +202,7 @@ fn k3_a_second_writer_is_refused_with_the_first_ones_pid_and_gets_in_at_once_aft
             seen.extend(page.items.iter().flat_map(|item| item.events()));
         }
         seen.truncate(next as usize);
-        assert_eq!(hash_of(seen), digest);
+        assert_eq!(digest_of(seen.into_iter().skip(from as usize)), digest);
 
         writer.kill();
         let session = store.resume(ID).await.unwrap();

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segment_common::{files_below, id, lines};
-use sessionlog::backend::{Expected, ReadLimit};
+use sessionlog::backend::{DamageClass, ErrorKind, Expected, ReadLimit};
 use sessionlog::event::{Batch, Event, JsonText, NewEvent, Placement, SessionHeader};
 use sessionlog::segment::{CheckStatus, Engine, EngineOptions, Reader, SealOptions};
 
@@ -180,4 +180,27 @@ fn the_vectors_decode_to_their_events_and_the_engine_writes_them_again_byte_for_
     assert_eq!(plain(&hex), plain(&vector), "the format has changed");
     let zstd_magic = vector.replace('\n', "").contains("28b52ffd");
     assert!(zstd_magic, "the vectors hold no compressed record");
+}
+
+#[test]
+fn n2_segments_of_the_layout_before_are_refused_and_the_way_out_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    write_hex(&fs::read_to_string(vectors().join("store.hex")).unwrap(), home.path());
+    let engine = Engine::open(home.path()).unwrap();
+    let sealed = engine.locate(&id("sealed"));
+    let path = files_below(&sealed).into_iter().find(|path| path.extension().is_some_and(|end| end == "seg")).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    for (version, way_out) in [(1_u16, "export"), (3, "upgrade")] {
+        bytes[8..10].copy_from_slice(&version.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..92]);
+        bytes[92..96].copy_from_slice(&checksum.to_le_bytes());
+        fs::write(&path, &bytes).unwrap();
+        let mut reader = Reader::open(sealed.clone()).unwrap();
+        let error = reader.next_page(ReadLimit { events: 3, bytes: 1 << 20 }).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unsupported);
+        assert_eq!(error.damage.as_ref().unwrap().class, DamageClass::ForeignVersion);
+        assert!(error.to_string().contains(way_out), "{error}");
+        assert_eq!(engine.take_over(&id("sealed")).unwrap_err().kind, ErrorKind::Unsupported);
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
 }

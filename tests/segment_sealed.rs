@@ -156,7 +156,7 @@ fn a_reader_survives_sealing_by_looking_again() {
 }
 
 #[test]
-fn background_sealing_follows_rotation_and_is_done_when_the_session_is_released() {
+fn background_sealing_follows_rotation_and_the_session_s_end() {
     let home = tempfile::tempdir().unwrap();
     let engine = EngineOptions::new().rotate_at(900).open(home.path()).unwrap();
     let mut head = create(&engine, "s", 3);
@@ -164,10 +164,18 @@ fn background_sealing_follows_rotation_and_is_done_when_the_session_is_released(
         head = append(&engine, "s", &head, head.next_seq + 4);
     }
     assert_eq!(lines(&events(&engine, "s")), lines(&expected(head.next_seq)));
-    engine.release(&id("s"), head.epoch).unwrap();
-    assert!(engine.sealing_failures().is_empty());
-    assert_eq!(journals(&session(home.path())).len(), 1);
+    engine.finish_sealing();
+    assert!(
+        journals(&session(home.path())).len() <= 2,
+        "the one being written, and one too small to be sealed by itself"
+    );
     assert!(!segments(&session(home.path())).is_empty());
+    assert_holds(&engine, head.next_seq);
+    head = append(&engine, "s", &head, head.next_seq + 1);
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.finish_sealing();
+    assert!(engine.sealing_failures().is_empty());
+    assert!(journals(&session(home.path())).len() <= 1);
     assert_holds(&engine, head.next_seq);
     seal(&engine);
     assert_eq!(segments(&session(home.path())).len(), 1);
@@ -229,15 +237,14 @@ fn r4_missing_foreign_and_misplaced_segments_are_classified() {
     let home = tempfile::tempdir().unwrap();
     let engine = EngineOptions::new().rotate_at(900).open(home.path()).unwrap();
     let mut head = create(&engine, "s", 3);
-    for _ in 0..3 {
-        while !head.next_seq.is_multiple_of(40) {
-            head = append(&engine, "s", &head, head.next_seq + 1);
-        }
-        engine.release(&id("s"), head.epoch).unwrap();
-        head = engine.take_over(&id("s")).unwrap().head;
+    // Sealed while its writer goes on, each says that another file follows.
+    while segments(&session(home.path())).len() < 3 {
         head = append(&engine, "s", &head, head.next_seq + 1);
+        engine.finish_sealing();
     }
-    engine.release(&id("s"), head.epoch).unwrap();
+    // A writer that ends without closing the session leaves the rest in its journal.
+    drop(engine);
+    let engine = options().open(home.path()).unwrap();
     let count = head.next_seq;
     assert_holds(&engine, count);
     let all = segments(&session(home.path()));
@@ -260,7 +267,7 @@ fn r4_missing_foreign_and_misplaced_segments_are_classified() {
         ("a cut header", &[DamageClass::Gap], 1, Some(first[..50].to_vec())),
     ];
     let mut newer = first[..96].to_vec();
-    newer[8] = 2;
+    newer[8] = 3;
     newer.truncate(92);
     newer.extend_from_slice(&crc32fast::hash(&newer).to_le_bytes());
     cases.push(("a later version", &[DamageClass::ForeignVersion], 0, Some(newer)));
@@ -331,4 +338,61 @@ fn a_session_without_events_has_nothing_to_seal() {
     seal(&engine);
     assert_eq!(engine.head(&id("s")).unwrap().epoch, head.epoch);
     assert_holds(&engine, 5);
+}
+
+/// Writes another version into a file whose checksum over the first `length` bytes stands behind them.
+fn reversion(path: &Path, version: u8, length: usize) -> Vec<u8> {
+    let original = fs::read(path).unwrap();
+    let mut bytes = original.clone();
+    bytes[8] = version;
+    let checksum = crc32fast::hash(&bytes[..length]);
+    bytes[length..length + 4].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(path, bytes).unwrap();
+    original
+}
+
+#[test]
+fn n2_foreign_versions_are_refused_with_the_way_out_and_touched_by_nobody() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = written(home.path(), 40);
+    seal(&engine);
+    go_on(&engine, 44);
+    let segment = segments(&session(home.path())).pop().unwrap();
+    let journal = journals(&session(home.path())).pop().unwrap();
+    let store = home.path().join("STORE");
+    let cases = [
+        (&store, 0, 32, &["older", "export", "import"][..]),
+        (&store, 9, 32, &["newer", "upgrade"]),
+        (&segment, 1, 92, &["older", "export", "import"]),
+        (&segment, 9, 92, &["newer", "upgrade"]),
+        (&journal, 9, 92, &["newer", "upgrade"]),
+    ];
+    for (path, version, length, words) in cases {
+        let original = reversion(path, version, length);
+        let planted = fs::read(path).unwrap();
+        let what = format!("version {version} of {}", path.display());
+        let error = match options().open(home.path()) {
+            Err(error) => error,
+            Ok(engine) => {
+                let error = engine.open_session(&id("s")).unwrap_err();
+                assert_eq!(engine.verify(&id("s")).status, CheckStatus::Unsupported, "{what}");
+                for refused in [
+                    engine.take_over(&id("s")).map(drop),
+                    engine.seal(&id("s"), SealOptions::new()).map(drop),
+                    engine.rebuild_derived(&id("s")).map(drop),
+                    try_events(&engine, "s").map(drop),
+                ] {
+                    assert_eq!(refused.unwrap_err().kind, ErrorKind::Unsupported, "{what}");
+                }
+                error
+            }
+        };
+        assert_eq!(error.kind, ErrorKind::Unsupported, "{what}: {error}");
+        assert_eq!(error.damage.as_ref().unwrap().class, DamageClass::ForeignVersion, "{what}");
+        assert_eq!(error.file.as_ref(), Some(path), "{what}");
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{what}: {error}");
+        assert!(fs::read(path).unwrap() == planted, "{what}");
+        fs::write(path, original).unwrap();
+    }
+    assert_holds(&options().open(home.path()).unwrap(), 44);
 }

@@ -9,14 +9,13 @@
 
 mod segment_common;
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use segment_common::{append, create, events, expected, id, lines, simulated, try_events};
-use sessionlog::backend::ErrorKind;
-use sessionlog::segment::files::{Access, Fault, FaultKind, File, Files, Operation, RealFiles, SimulatedFiles, Stat};
+use segment_common::unsealable::{Sealing, Unsealable};
+use segment_common::{append, batch, create, events, expected, id, lines, simulated, try_events};
+use sessionlog::backend::{ErrorKind, Expected, Head, SealingCause};
+use sessionlog::segment::files::{Fault, FaultKind, Files, Operation, RealFiles, SimulatedFiles};
 use sessionlog::segment::{CheckStatus, Engine, EngineOptions, SealOptions};
 
 const TOTAL: u64 = 45;
@@ -155,45 +154,14 @@ fn a_torn_end_is_set_aside_before_sealing() {
     assert_eq!(files.read_directory(Path::new("/store/sessions/s/torn")).unwrap().len(), 1);
 }
 
-/// The system's files, where giving a segment its name fails or panics.
-#[derive(Debug, Clone, Default)]
-struct Unsealable(Arc<AtomicU8>);
-
-impl Files for Unsealable {
-    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn File>> {
-        RealFiles.open(path, access)
+/// Appends until some journals have been rotated.
+fn rotate(engine: &Engine, mut head: Head) -> Head {
+    let to = head.next_seq + 60;
+    while head.next_seq < to {
+        head = append(engine, "s", &head, head.next_seq + 4);
     }
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
-        RealFiles.create_directory(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        if to.extension().is_some_and(|extension| extension == "seg") {
-            match self.0.load(Ordering::SeqCst) {
-                0 => return Err(io::Error::from_raw_os_error(libc::ENOSPC)),
-                1 => panic!("sealing is told to panic"),
-                _ => {}
-            }
-        }
-        RealFiles.rename(from, to)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        RealFiles.remove_file(path)
-    }
-    fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        RealFiles.remove_directory(path)
-    }
-    fn read_directory(&self, path: &Path) -> io::Result<Vec<String>> {
-        RealFiles.read_directory(path)
-    }
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealFiles.sync_directory(path)
-    }
-    fn stat(&self, path: &Path) -> io::Result<Stat> {
-        RealFiles.stat(path)
-    }
-    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        RealFiles.resolve(path)
-    }
+    engine.finish_sealing();
+    head
 }
 
 #[test]
@@ -201,27 +169,128 @@ fn h2_a_failure_or_panic_of_background_sealing_leaves_the_journals_in_service_an
     let home = tempfile::tempdir().unwrap();
     let files = Unsealable::default();
     let engine = EngineOptions::new().files(Arc::new(files.clone())).rotate_at(900).open(home.path()).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&told);
+    engine.observe_sealing(Box::new(move |session, failure| {
+        hears.lock().unwrap().push((session.clone(), failure.map(|failure| failure.cause)));
+        true
+    }));
     let mut head = create(&engine, "s", 3);
-    for (mode, kind) in [(0, Some(ErrorKind::DiskFull)), (1, None)] {
-        files.0.store(mode, Ordering::SeqCst);
-        let to = head.next_seq + 60;
-        while head.next_seq < to {
-            head = append(&engine, "s", &head, head.next_seq + 4);
-        }
-        engine.release(&id("s"), head.epoch).unwrap();
+    let mut since = None;
+    for (mode, cause) in
+        [(Sealing::Fails, SealingCause::Error(ErrorKind::DiskFull)), (Sealing::Panics, SealingCause::Panic)]
+    {
+        files.behave(mode);
+        head = rotate(&engine, head);
         let failures = engine.sealing_failures();
         assert_eq!(failures.len(), 1);
-        assert_eq!((failures[0].session.as_str(), failures[0].kind), ("s", kind));
+        assert_eq!((failures[0].session.as_str(), failures[0].cause), ("s", cause));
+        assert_eq!(told.lock().unwrap().last().unwrap(), &(id("s"), Some(cause)));
+        assert_eq!(*since.get_or_insert(failures[0].since), failures[0].since, "since the first failure");
         assert_eq!(lines(&try_events(&engine, "s").unwrap()), lines(&expected(head.next_seq)));
+        // Closing fails to seal, too, and keeps nobody from opening.
+        engine.release(&id("s"), head.epoch).unwrap();
+        engine.finish_sealing();
+        assert_eq!(engine.sealing_failures()[0].cause, cause);
         head = engine.take_over(&id("s")).unwrap().head;
     }
-    files.0.store(2, Ordering::SeqCst);
-    let to = head.next_seq + 60;
-    while head.next_seq < to {
+    files.behave(Sealing::Works);
+    head = rotate(&engine, head);
+    assert!(engine.sealing_failures().is_empty());
+    assert_eq!(told.lock().unwrap().last().unwrap(), &(id("s"), None));
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.finish_sealing();
+    assert_eq!(lines(&events(&engine, "s")), lines(&expected(head.next_seq)));
+    assert_eq!(engine.verify(&id("s")).status, CheckStatus::Ok);
+    let names = RealFiles.read_directory(&engine.locate(&id("s"))).unwrap();
+    assert!(!names.iter().any(|name| name.starts_with(".tmp-")), "{names:?}");
+}
+
+#[test]
+fn a_failure_is_forgotten_with_its_session() {
+    let home = tempfile::tempdir().unwrap();
+    let files = Unsealable::default();
+    let engine = EngineOptions::new().files(Arc::new(files)).rotate_at(900).open(home.path()).unwrap();
+    let head = create(&engine, "s", 3);
+    let head = rotate(&engine, head);
+    assert_eq!(engine.sealing_failures().len(), 1);
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.delete(&id("s")).unwrap();
+    engine.finish_sealing();
+    assert!(engine.sealing_failures().is_empty());
+}
+
+#[test]
+fn o1_whoever_opens_a_closed_session_does_not_wait_for_its_sealing() {
+    let home = tempfile::tempdir().unwrap();
+    let files = Unsealable::default();
+    files.behave(Sealing::Waits);
+    let engine = EngineOptions::new().files(Arc::new(files.clone())).rotate_at(900).open(home.path()).unwrap();
+    let mut head = create(&engine, "s", 3);
+    while head.next_seq < 60 {
         head = append(&engine, "s", &head, head.next_seq + 4);
     }
     engine.release(&id("s"), head.epoch).unwrap();
-    assert!(engine.sealing_failures().is_empty());
-    assert_eq!(lines(&events(&engine, "s")), lines(&expected(head.next_seq)));
+    // Another process, while the background stands in the middle of sealing.
+    let other = EngineOptions::new().background_sealing(false).open(home.path()).unwrap();
+    let taken = other.take_over(&id("s")).unwrap().head;
+    let taken = append(&other, "s", &taken, 70);
+    files.behave(Sealing::Works);
+    engine.finish_sealing();
+    assert!(engine.sealing_failures().is_empty(), "coming too late is no failure");
+    let taken = append(&other, "s", &taken, 75);
+    other.release(&id("s"), taken.epoch).unwrap();
+    // The same within the process, twice, and deleting.
+    for to in [90, 110] {
+        files.behave(Sealing::Waits);
+        let head = engine.take_over(&id("s")).unwrap().head;
+        let head = append(&engine, "s", &head, to);
+        engine.release(&id("s"), head.epoch).unwrap();
+    }
+    files.behave(Sealing::Works);
+    engine.finish_sealing();
+    assert_eq!(lines(&events(&engine, "s")), lines(&expected(110)));
     assert_eq!(engine.verify(&id("s")).status, CheckStatus::Ok);
+    let names = RealFiles.read_directory(&engine.locate(&id("s"))).unwrap();
+    assert!(!names.iter().any(|name| name.starts_with(".tmp-")), "{names:?}");
+    files.behave(Sealing::Waits);
+    let head = engine.take_over(&id("s")).unwrap().head;
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.delete(&id("s")).unwrap();
+    files.behave(Sealing::Works);
+    engine.finish_sealing();
+    assert!(engine.sealing_failures().is_empty() && !engine.locate(&id("s")).exists());
+}
+
+#[test]
+fn r1_power_lost_at_any_call_while_the_background_seals_loses_nothing() {
+    for call in (1_u64..400).step_by(3) {
+        let files = half_sealed(call.wrapping_mul(31));
+        let engine = simulated(&files).background_sealing(true).rotate_at(900).open("/store").unwrap();
+        files.fail(Fault { call, operation: None, lasting: false, kind: FaultKind::PowerOff });
+        let mut durable = TOTAL;
+        if let Ok(taken) = engine.take_over(&id("s")) {
+            let mut head = taken.head;
+            while head.next_seq < TOTAL + 20 {
+                let expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
+                match engine.append(&id("s"), None, expected, &batch(head.next_seq, head.next_seq + 4)) {
+                    Ok(next) => head = next,
+                    Err(_) => break,
+                }
+                durable = head.next_seq;
+            }
+            engine.release(&id("s"), head.epoch).unwrap();
+            engine.finish_sealing();
+        }
+        drop(engine);
+        files.crash();
+        let engine = self::engine(&files);
+        let found = events(&engine, "s");
+        assert!(found.len() as u64 >= durable, "call {call}: {} of {durable}", found.len());
+        assert_eq!(lines(&found), lines(&expected(found.len() as u64)), "call {call}");
+        assert_eq!(engine.verify(&id("s")).events, found.len() as u64);
+        go_on(&engine, 90);
+        engine.seal(&id("s"), SealOptions::new().level(1)).unwrap();
+        assert_eq!(lines(&events(&engine, "s")), lines(&expected(90)), "call {call}");
+    }
 }

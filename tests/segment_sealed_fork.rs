@@ -14,18 +14,20 @@ use sessionlog::event::Event;
 use sessionlog::segment::files::{Fault, FaultKind, Operation, SimulatedFiles};
 use sessionlog::segment::{CheckStatus, Engine, EngineOptions, SealOptions};
 
-/// A session of several segments and journals behind them: background sealing makes one segment a hand-over.
+/// A session of several segments and a journal behind them.
 fn source(engine: &Engine) -> u64 {
-    let mut head = create(engine, "s", 3);
-    for to in [40, 80, 120] {
-        while head.next_seq < to {
-            head = append(engine, "s", &head, head.next_seq + 1);
-        }
-        engine.release(&id("s"), head.epoch).unwrap();
-        head = engine.take_over(&id("s")).unwrap().head;
+    let head = create(engine, "s", 3);
+    let mut head = append(engine, "s", &head, 93);
+    // What follows weighs less than what is sealed first, however it is sealed, so that is not taken in.
+    while head.next_seq < 122 {
+        head = append(engine, "s", &head, head.next_seq + 1);
     }
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.finish_sealing();
+    head = engine.take_over(&id("s")).unwrap().head;
     head = append(engine, "s", &head, 125);
     engine.release(&id("s"), head.epoch).unwrap();
+    engine.finish_sealing();
     125
 }
 
@@ -54,7 +56,7 @@ fn l5_a_fork_shares_the_segments_before_its_boundary_for_every_seq() {
     let count = source(&engine);
     let original = engine.locate(&id("s"));
     let names = segments(&original);
-    assert!(names.len() >= 3, "{names:?}");
+    assert!(names.len() >= 2, "{names:?}");
     let before: Vec<Vec<u8>> = files_below(&original).iter().map(|path| fs::read(path).unwrap()).collect();
     for boundary in (0..count).step_by(3).chain([count - 1]) {
         let name = format!("child-{boundary}");

@@ -28,7 +28,7 @@ impl Clock for Still {
 }
 
 fn open(files: &SimulatedFiles) -> Store<SegmentBackend> {
-    let options = EngineOptions::new().files(Arc::new(files.clone())).seed(5);
+    let options = EngineOptions::new().files(Arc::new(files.clone())).background_sealing(false).seed(5);
     let backend = SegmentBackend::with_options(Path::new("/store"), options).unwrap();
     let options = StoreOptions::new().clock(Arc::new(Still)).ids(Arc::new(CountingIds::new("m-")));
     options.open(backend).unwrap()

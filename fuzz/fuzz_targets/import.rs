@@ -1,5 +1,5 @@
 //! The import parser: whatever comes in, it ends with events or a typed error; what it accepts is contiguous, and reads back
-//! identically after an export as lines and, in current shapes, as packed rows.
+//! identically after an export. Covers logs of other tools too: whatever their records say, the events are ones that a log may hold.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

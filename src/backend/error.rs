@@ -8,32 +8,56 @@ use super::Expected;
 use crate::event::SessionId;
 use crate::event::header::HeaderError;
 
-/// What kind of failure a [`BackendError`] is. I/O kinds come from the error number, never from text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// No such session, or no such seq in it.
-    NotFound,
-    /// A session of that id exists already.
-    Exists,
-    /// A live writer holds the session.
-    Busy,
-    /// This writer no longer owns the session: another took it over, or its files were replaced.
-    LostOwnership,
-    /// The stored bytes are not what was written (see [`Damage`]).
-    Damaged,
-    /// Written by a newer version of the format (N2), or in a layout this build does not read.
-    Unsupported,
-    /// No space left, or a quota or file size limit was reached.
-    DiskFull,
-    /// Not permitted by the system.
-    PermissionDenied,
-    /// The device reported an error, or a sync failed.
-    Io,
-    /// The arguments are outside a stated limit or rule.
-    Invalid,
-    /// Nothing can be appended through this handle any more; the text says why and what to do.
-    Poisoned,
+/// An enum of classes with their names, and the list of them all, so that neither can lack one.
+macro_rules! classes {
+    ($(#[$outer:meta])* pub enum $name:ident { $($(#[$inner:meta])* $class:ident = $text:literal,)* }) => {
+        $(#[$outer])*
+        pub enum $name {
+            $($(#[$inner])* $class,)*
+        }
+
+        impl $name {
+            /// All of them, in the order of their definition.
+            pub const ALL: &[Self] = &[$(Self::$class,)*];
+
+            /// The name as scripts see it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$class => $text,)*
+                }
+            }
+        }
+    };
+}
+
+classes! {
+    /// What kind of failure a [`BackendError`] is. I/O kinds come from the error number, never from text.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum ErrorKind {
+        /// No such session, or no such seq in it.
+        NotFound = "not-found",
+        /// A session of that id exists already.
+        Exists = "exists",
+        /// A live writer holds the session.
+        Busy = "busy",
+        /// This writer no longer owns the session: another took it over, or its files were replaced.
+        LostOwnership = "lost-ownership",
+        /// The stored bytes are not what was written (see [`Damage`]).
+        Damaged = "damaged",
+        /// Written by a newer version of the format (N2), or in a layout this build does not read.
+        Unsupported = "unsupported",
+        /// No space left, or a quota or file size limit was reached.
+        DiskFull = "disk-full",
+        /// Not permitted by the system.
+        PermissionDenied = "permission-denied",
+        /// The device reported an error, or a sync failed.
+        Io = "io",
+        /// The arguments are outside a stated limit or rule.
+        Invalid = "invalid",
+        /// Nothing can be appended through this handle any more; the text says why and what to do.
+        Poisoned = "poisoned",
+    }
 }
 
 impl ErrorKind {
@@ -46,23 +70,6 @@ impl ErrorKind {
             _ => Self::Io,
         }
     }
-
-    /// The kind's name as scripts see it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotFound => "not-found",
-            Self::Exists => "exists",
-            Self::Busy => "busy",
-            Self::LostOwnership => "lost-ownership",
-            Self::Damaged => "damaged",
-            Self::Unsupported => "unsupported",
-            Self::DiskFull => "disk-full",
-            Self::PermissionDenied => "permission-denied",
-            Self::Io => "io",
-            Self::Invalid => "invalid",
-            Self::Poisoned => "poisoned",
-        }
-    }
 }
 
 impl fmt::Display for ErrorKind {
@@ -71,41 +78,42 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// How stored bytes are wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DamageClass {
-    /// A checksum does not match, or bytes that passed it make no sense.
-    Checksum,
-    /// Events are missing between two records or files.
-    Gap,
-    /// Two records claim the same seq.
-    Overlap,
-    /// A header of a foreign or unknown version.
-    ForeignVersion,
-    /// A file or session header cannot be read.
-    BadHeader,
-    /// A run of zero bytes where records should be: what a file system leaves after a power loss.
-    NulHole,
-    /// A file belongs to another session or store than its place says.
-    IdentityMismatch,
-    /// Something else stands where a file or directory of the store should be.
-    WrongFileType,
+classes! {
+    /// How stored bytes are wrong.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum DamageClass {
+        /// A checksum does not match, or bytes that passed it make no sense.
+        Checksum = "checksum",
+        /// Events are missing between two records or files.
+        Gap = "gap",
+        /// Two records claim the same seq.
+        Overlap = "overlap",
+        /// A header of a foreign or unknown version.
+        ForeignVersion = "foreign-version",
+        /// A file or session header cannot be read.
+        BadHeader = "bad-header",
+        /// A run of zero bytes where records should be: what a file system leaves after a power loss.
+        NulHole = "nul-hole",
+        /// A file belongs to another session or store than its place says.
+        IdentityMismatch = "identity-mismatch",
+        /// Something else stands where a file or directory of the store should be.
+        WrongFileType = "wrong-file-type",
+        /// The stored index of events that are intact is not theirs. It can be derived afresh, as the next three can.
+        DerivedIndex = "derived-index",
+        /// The stored counts of events that are intact are not theirs.
+        DerivedCounts = "derived-counts",
+        /// A stored checkpoint does not follow from the events before it, which are intact.
+        DerivedCheckpoint = "derived-checkpoint",
+        /// The catalogue says something else of a session than its log.
+        Catalogue = "catalogue",
+    }
 }
 
 impl DamageClass {
-    /// The class's name as scripts see it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Checksum => "checksum",
-            Self::Gap => "gap",
-            Self::Overlap => "overlap",
-            Self::ForeignVersion => "foreign-version",
-            Self::BadHeader => "bad-header",
-            Self::NulHole => "nul-hole",
-            Self::IdentityMismatch => "identity-mismatch",
-            Self::WrongFileType => "wrong-file-type",
-        }
+    /// Whether only something derived is wrong: every event is intact, and what is wrong can be rebuilt from them.
+    pub fn is_derived(self) -> bool {
+        matches!(self, Self::DerivedIndex | Self::DerivedCounts | Self::DerivedCheckpoint | Self::Catalogue)
     }
 }
 
@@ -195,7 +203,8 @@ impl BackendError {
 
     /// No such event.
     pub fn missing_event(id: &SessionId, seq: u64) -> Self {
-        Self::new(ErrorKind::NotFound, format!("the log has no event {seq}")).with_session(id)
+        let detail = format!("the log has no event {seq}; `sessionlog events {id}` shows those it has");
+        Self::new(ErrorKind::NotFound, detail).with_session(id)
     }
 
     /// A header that cannot be stored.

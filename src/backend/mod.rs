@@ -6,6 +6,7 @@
 pub mod conformance;
 pub mod error;
 pub mod memory;
+mod sealing;
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use crate::event::{Batch, Event, Item, JsonText, SessionHeader, SessionId};
 
 pub use error::{AppendError, BackendError, Damage, DamageClass, ErrorKind, Holder};
+pub use sealing::{SealingCause, SealingFailure, SealingObserver};
 
 /// What an append is conditional on: a compare-and-swap over the stored log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,6 +274,14 @@ pub trait Backend: Send + Sync + 'static {
     fn locate(&self, _id: &SessionId) -> Option<PathBuf> {
         None
     }
+
+    /// Sessions that could not be rewritten in the background when that was tried last, for media that do so. Cheap: no I/O.
+    fn sealing_failures(&self) -> Vec<SealingFailure> {
+        Vec::new()
+    }
+
+    /// Has `observer` told of every attempt at such rewriting from now on, until it gives `false`.
+    fn observe_sealing(&self, _observer: SealingObserver) {}
 
     /// Gives ownership back. Appends with this epoch fail afterwards until the session is taken over again.
     ///

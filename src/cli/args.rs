@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 /// Keeps, repairs, searches and moves session logs of AI agents.
 ///
@@ -33,11 +33,15 @@ pub enum Verb {
     /// Read session logs into the store
     ///
     /// Takes DeepSeek Harness logs (.jsonl and .jsonl.zstd, packed or not, formats 0 and 1, with or without seq and time) and this
-    /// tool's own JSONL. A file comes in whole or not at all. An id that is there already is refused, unless the stored log is
-    /// identical (unchanged) or the file goes on where it ends (extended).
-    Import(Import),
-    /// Write a session's events to standard output or a file
-    Export(Export),
+    /// tool's own JSONL; transcripts of Claude Code, rollouts of OpenAI Codex and sessions of pi, told apart by their first
+    /// records: each record is kept in an event of its own, followed by what it means in this model. A file comes in whole or
+    /// not at all. An id that is there already is refused, unless the stored log is identical (unchanged) or the file goes on
+    /// where it ends (extended).
+    Import(super::import::Import),
+    /// Write a session to standard output or a file, for other programs or for people
+    ///
+    /// Nothing of a damaged session is written.
+    Export(super::export::Export),
     /// List sessions, newest activity first
     Ls(Ls),
     /// Show a session's transcript for people
@@ -51,6 +55,22 @@ pub enum Verb {
     Messages(Messages),
     /// Print a session's events
     Events(Events),
+    /// Print the last answer of the model, for shell hooks
+    ///
+    /// That is the last text of the model that is still part of the history; after a compaction that took them all, the last one
+    /// of the log. The exit status is 1 when there is none.
+    Last(super::last::Last),
+    /// Find where something was said: in messages, tool input and tool output
+    ///
+    /// Hits come session by session, each line that holds one once. Where a step was cut short, what the model had streamed until
+    /// then is searched too. Damaged sessions are searched up to the damage and make the exit status 1; finding nothing does not.
+    Grep(super::grep::Grep),
+    /// Write a session as one page for a browser, which needs no network
+    ///
+    /// Of a damaged session the page shows what comes before the damage and says so; the exit status is 1 then.
+    View(super::view_page::ViewPage),
+    /// Count events, turns, tool calls, tokens, time and bytes of a session or of the whole store
+    Stats(super::stats::Stats),
     /// Check sessions in full: checksums, seqs, payloads, surface
     ///
     /// Prints one line per session and a summary. A session that ends inside a turn is sound (open-turn); torn, damaged and
@@ -64,35 +84,32 @@ pub enum Verb {
     ///
     /// Without ids all sessions; those that are open for writing are passed over then.
     Seal(Seal),
-}
-
-#[derive(Debug, Args)]
-pub struct Import {
-    /// Files to read; - is standard input
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-    /// Store the session under this id instead of its own; for one file
-    #[arg(long, value_name = "ID")]
-    pub id: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// The header and one event per line, payloads byte for byte
-    Jsonl,
-}
-
-#[derive(Debug, Args)]
-pub struct Export {
-    /// Session id, or an unambiguous beginning of it
-    #[arg(value_name = "ID")]
-    pub id: String,
-    /// What to write
-    #[arg(long, value_enum, default_value = "jsonl")]
-    pub format: Format,
-    /// File to write instead of standard output; it appears whole or not at all, for its owner's eyes only
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    /// Make a new session of the beginning of another
+    ///
+    /// What is sealed is shared between the two and takes no space twice. The source does not change. Beside a live writer the fork
+    /// is made of what is durable. A boundary inside a turn is refused, and the nearest ones are named.
+    Fork(super::fork::Fork),
+    /// Write what comes before the damage of a session to a new one
+    ///
+    /// The damaged session is not touched. What was left is named: file, offset, class, bytes. A turn that is open where the new
+    /// session ends stays open; resuming or repairing it closes the turn, as after a crash.
+    Salvage(super::salvage::Salvage),
+    /// Move sessions to the store's trash
+    ///
+    /// They are gone from every listing, their ids are free, and --restore brings them back. Nothing is freed before --now or
+    /// prune. Refused beside a live writer.
+    Rm(super::rm::Rm),
+    /// Free space: remove old sessions for good, and empty the trash
+    ///
+    /// Says what would go, and does nothing without --apply. A session's age is that of its last event; one in the trash is as old
+    /// as its removal. Sessions that are open for writing and damaged ones are kept, and named.
+    Prune(super::prune::Prune),
+    /// Say what a class of errors means and what to do about it
+    Explain(super::explain::Explain),
+    /// Print a completion script for a shell
+    Completions(super::completions::Completions),
+    /// Print a manual page, for man -l or for an installation
+    Man(super::man::Man),
 }
 
 #[derive(Debug, Args)]
@@ -106,6 +123,9 @@ pub struct Ls {
     /// At most this many sessions
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    /// Show forks under the sessions that they were made of
+    #[arg(long)]
+    pub tree: bool,
 }
 
 #[derive(Debug, Args)]
@@ -173,6 +193,9 @@ pub struct Verify {
     /// Sessions to check [default: all]
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
+    /// Rebuild indexes, counts, checkpoints and catalogue entries that do not follow from the records; no record changes
+    #[arg(long)]
+    pub repair_derived: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,10 +1,12 @@
 //! `events`: a session's events as they are.
 
-use std::time::Duration;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use sessionlog::backend::{ErrorKind, ReadLimit};
-use sessionlog::event::{Event, Item};
-use sessionlog::segment::SegmentBackend;
+use sessionlog::backend::ReadLimit;
+use sessionlog::event::{Event, Item, SessionId};
+use sessionlog::segment::{Reader, SegmentBackend, Selection};
 use wildmatch::WildMatch;
 
 use super::args::Events;
@@ -21,26 +23,33 @@ pub async fn run(backend: &SegmentBackend, arguments: &Events, json: bool, out: 
     }
     let id = store::resolve(backend, &arguments.id).await?;
     let glob = arguments.event_type.as_deref().map(WildMatch::new);
+    let types = |name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
+    let end = arguments.to.map_or(u64::MAX, |to| to.saturating_add(1));
+    let selection = Selection::types(&types).before(end);
     let mut left = arguments.limit.unwrap_or(u64::MAX);
     let mut reader = backend.engine().reader(&id)?;
+    let followed = Incarnation::of(reader.directory());
     reader.seek(arguments.from);
-    while left > 0 && arguments.to.is_none_or(|to| reader.position() <= to) {
-        let page = match reader.next_page(ReadLimit::default()) {
+    while left > 0 && reader.position() < end {
+        let mut limit = ReadLimit::default();
+        if glob.is_none() {
+            // A short answer is not made of a long page.
+            limit.events = limit.events.min(left);
+        }
+        let read = reader.next_page_of(limit, &selection);
+        if arguments.follow {
+            still_there(&id, followed.as_ref(), &reader, out)?;
+        }
+        let page = match read {
             Ok(page) => page,
             Err(error) => {
                 out.flush()?;
-                if arguments.follow && error.kind == ErrorKind::NotFound {
-                    return Err(Failure::missing(format!("session {id} was deleted while it was followed")));
-                }
                 return Err(error.into());
             }
         };
-        let wanted = page.items.iter().flat_map(Item::events);
-        for event in wanted.take_while(|event| arguments.to.is_none_or(|to| event.seq() <= to)) {
-            if left > 0 && glob.as_ref().is_none_or(|glob| glob.matches(event.event_type())) {
-                print(&event, json, out)?;
-                left -= 1;
-            }
+        for event in page.items.iter().flat_map(Item::events).take(usize::try_from(left).unwrap_or(usize::MAX)) {
+            print(&event, json, out)?;
+            left -= 1;
         }
         if page.next.is_none() {
             if !arguments.follow {
@@ -56,6 +65,43 @@ pub async fn run(backend: &SegmentBackend, arguments: &Events, json: bool, out: 
         }
     }
     Ok(())
+}
+
+/// Tells a session from one that is made under its id after it is gone: by the file with its header, which is written once.
+#[derive(Debug, PartialEq, Eq)]
+struct Incarnation {
+    #[cfg(unix)]
+    inode: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Incarnation {
+    /// `None` where there is no session.
+    fn of(directory: &Path) -> Option<Self> {
+        let stat = fs::metadata(directory.join("header")).ok()?;
+        Some(Self {
+            #[cfg(unix)]
+            inode: std::os::unix::fs::MetadataExt::ino(&stat),
+            modified: stat.modified().ok(),
+        })
+    }
+}
+
+/// Checks that a session that is followed is still the same. What takes a deleted one's place goes on where that ended only by
+/// accident.
+fn still_there(
+    id: &SessionId,
+    followed: Option<&Incarnation>,
+    reader: &Reader,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let now = Incarnation::of(reader.directory());
+    if now.as_ref() == followed {
+        return Ok(());
+    }
+    out.flush()?;
+    let since = if now.is_some() { ", and another of the same id has taken its place" } else { "" };
+    Err(Failure::missing(format!("session {id} was deleted while it was followed{since}")))
 }
 
 fn print(event: &Event, json: bool, out: &mut Output) -> Result<(), Failure> {

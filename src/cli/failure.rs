@@ -5,6 +5,9 @@ use std::io;
 
 use sessionlog::backend::{BackendError, ErrorKind};
 
+use super::explain;
+use super::output::{complain, paragraph};
+
 /// Exit status 1: something is damaged, refused or partly failed; the rest was still done and printed.
 pub const PARTLY_FAILED: u8 = 1;
 /// Exit status 2: wrong usage.
@@ -34,6 +37,11 @@ impl Failure {
         Self::Message { text: text.into(), status: WRONG_USAGE }
     }
 
+    /// Whether it says that something is busy or missing.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Message { status: BUSY_OR_MISSING, .. })
+    }
+
     /// Damaged, refused or failed.
     pub fn failed(text: impl Into<String>) -> Self {
         Self::Message { text: text.into(), status: PARTLY_FAILED }
@@ -42,6 +50,46 @@ impl Failure {
     /// Busy or missing.
     pub fn missing(text: impl Into<String>) -> Self {
         Self::Message { text: text.into(), status: BUSY_OR_MISSING }
+    }
+}
+
+/// What went wrong with single sessions while the others were dealt with.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    worst: Option<u8>,
+}
+
+impl Refusals {
+    /// Says what went wrong with one session.
+    ///
+    /// # Errors
+    /// Passes on what concerns all: a closed pipe, wrong usage.
+    pub fn add(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure {
+            Failure::Message { text, status } if status != WRONG_USAGE => {
+                complain(&format!("sessionlog: {}", paragraph(&text)));
+                self.count(status);
+                Ok(())
+            }
+            Failure::Status(status) if status != WRONG_USAGE => {
+                self.count(status);
+                Ok(())
+            }
+            failure => Err(failure),
+        }
+    }
+
+    /// Counts one that was said already. Busy or missing alone stays that; with anything else it is a partial failure.
+    pub fn count(&mut self, status: u8) {
+        self.worst = Some(if self.worst.is_none_or(|worst| worst == BUSY_OR_MISSING) { status } else { PARTLY_FAILED });
+    }
+
+    /// How the verb ends.
+    ///
+    /// # Errors
+    /// The exit status, if anything was refused.
+    pub fn end(self) -> Result<(), Failure> {
+        self.worst.map_or(Ok(()), |status| Err(Failure::Status(status)))
     }
 }
 
@@ -58,18 +106,26 @@ impl From<io::Error> for Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ClosedPipe
         } else {
-            Self::failed(format!("writing the output failed: {error}"))
+            Self::failed(format!(
+                "writing the output failed: {error}; see that there is space where it goes, and run this again"
+            ))
         }
     }
 }
 
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
+        let class = error.damage.as_ref().map_or(error.kind.name(), |damage| damage.class.name());
         let text = match (error.kind, &error.session) {
+            // These say themselves what to do.
+            (ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::Busy, _) => error.to_string(),
             (ErrorKind::Damaged, Some(id)) => format!(
-                "{error}; `sessionlog verify {id}` checks it, `sessionlog events {id} --json` prints what is intact"
+                "{error}; `sessionlog salvage {id} --as NEW` saves what is intact, `sessionlog explain {class}` says more"
             ),
-            _ => error.to_string(),
+            _ => {
+                let next = explain::find(class).map_or("", |explanation| explanation.next);
+                format!("{error}; {next}; `sessionlog explain {class}` says more")
+            }
         };
         Self::Message { text, status: status_of(error.kind) }
     }
@@ -80,6 +136,37 @@ impl fmt::Display for Failure {
         match self {
             Self::Message { text, .. } => f.write_str(text),
             Self::ClosedPipe | Self::Status(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sessionlog::backend::{Damage, DamageClass};
+    use sessionlog::event::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn every_error_of_storage_says_what_to_do_next() {
+        let id = SessionId::new("s").unwrap();
+        for kind in ErrorKind::ALL.iter().copied() {
+            let error = match kind {
+                ErrorKind::NotFound => BackendError::not_found(&id),
+                ErrorKind::Exists => BackendError::exists(&id),
+                ErrorKind::Busy => BackendError::new(kind, "open for writing; reading works meanwhile"),
+                kind => BackendError::new(kind, "it is so").with_session(&id),
+            };
+            let text = Failure::from(error).to_string();
+            assert!(text.contains("; ") && !text.ends_with("it is so"), "{text}");
+        }
+        assert!(Failure::from(BackendError::missing_event(&id, 3)).to_string().contains("`sessionlog events s`"));
+        for class in DamageClass::ALL.iter().copied() {
+            let damage = Damage { class, offset: Some(7), intact_before: 3 };
+            let error = BackendError::new(ErrorKind::Damaged, "it is so").with_damage(damage);
+            let text = Failure::from(error.with_session(&id)).to_string();
+            assert!(text.contains("`sessionlog salvage s --as NEW`"), "{text}");
+            assert!(text.contains(&format!("`sessionlog explain {class}`")), "{text}");
         }
     }
 }

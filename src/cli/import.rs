@@ -1,21 +1,66 @@
 //! `import`: recorded logs come in, each whole or not at all.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
-use std::path::Path;
-use std::time::Duration;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use sessionlog::backend::{AppendError, BackendError, ErrorKind, Expected, ReadLimit};
 use sessionlog::event::{Batch, Event, Item, SessionHeader, SessionId};
-use sessionlog::interop::{Comparison, Import as Reading, ImportError, ImportOptions, ImportReport, compare};
-use sessionlog::segment::Engine;
+use sessionlog::interop::{
+    Comparison, Import as Reading, ImportError, ImportOptions, ImportReport, SourceFormat, compare,
+};
+use sessionlog::segment::{Engine, SealOptions};
 
-use super::args::Import;
 use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, status_of};
+use super::inputs::{self, Found};
 use super::output::{self, Output, complain, one_line};
-use super::store;
+use super::{progress, store};
+
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Files to read, or directories whose logs are all read; - is standard input
+    ///
+    /// A directory stands for every file below it that ends in .jsonl, .jsonl.zstd or .jsonl.zst; links to other directories
+    /// are not followed. Of session.jsonl, session.v1.jsonl, session.v2.jsonl.. in one directory the highest number is
+    /// taken, whichever was named, and the others are listed.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Store the session under this id instead of its own; for one file
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// Who wrote the files [default: told by their first records]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub from: Option<Writer>,
+}
+
+/// Who wrote a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Writer {
+    /// This tool
+    Sessionlog,
+    /// DeepSeek Harness
+    Dsh,
+    /// Claude Code (~/.claude/projects)
+    ClaudeCode,
+    /// OpenAI Codex (~/.codex/sessions)
+    Codex,
+    /// pi (~/.pi/agent/sessions)
+    Pi,
+}
+
+impl Writer {
+    fn format(self) -> SourceFormat {
+        match self {
+            Self::Sessionlog | Self::Dsh => SourceFormat::Sessionlog,
+            Self::ClaudeCode => SourceFormat::ClaudeCode,
+            Self::Codex => SourceFormat::Codex,
+            Self::Pi => SourceFormat::Pi,
+        }
+    }
+}
 
 /// How much payload goes into one append, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -78,6 +123,19 @@ enum Status {
     Refused,
 }
 
+const STATUSES: [Status; 4] = [Status::Imported, Status::Unchanged, Status::Extended, Status::Refused];
+
+impl Status {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Imported => "imported",
+            Self::Unchanged => "unchanged",
+            Self::Extended => "extended",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// One line of `--json`.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
@@ -87,6 +145,9 @@ struct Row<'a> {
     events: u64,
     bytes_in: u64,
     bytes_stored: u64,
+    /// Older generations of the log, which were not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shadowed: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,25 +170,36 @@ struct Outcome {
 }
 
 pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Result<(), Failure> {
-    if arguments.id.is_some() && arguments.files.len() > 1 {
+    let logs = inputs::find(&arguments.files);
+    if arguments.id.is_some() && logs.len() > 1 {
         return Err(Failure::usage("--id names one session; give one file with it"));
     }
     if let Some(id) = &arguments.id {
         store::id(id)?;
     }
-    let engine = store::engine(root)?;
+    let engine = store::engine_options().open(root)?;
     let mut worst = None;
     let mut closed = false;
-    for file in &arguments.files {
+    let mut counts = [0_u64; 4];
+    for log in &logs {
         let mut outcome = Outcome::default();
-        let result = import_file(&engine, file, arguments.id.as_deref(), &mut outcome);
+        let result = match &log.fault {
+            Some(fault) => Err(Refusal::File(fault.clone())),
+            None => import_file(&engine, &log.path, arguments, &mut outcome),
+        };
         if let Err(refusal) = &result {
             let status = refusal.status();
             // Busy alone is busy; anything refused for another reason is a partial failure.
             worst = Some(if worst.is_none_or(|worst| worst == BUSY_OR_MISSING) { status } else { PARTLY_FAILED });
         }
+        let unreadable = outcome.report.as_ref().map_or(0, |report| report.unreadable_lines);
+        if result.is_ok() && unreadable > 0 {
+            worst = Some(PARTLY_FAILED);
+        }
+        let status = *result.as_ref().unwrap_or(&Status::Refused);
+        counts.iter_mut().zip(STATUSES).filter(|(_, known)| *known == status).for_each(|(count, _)| *count += 1);
         if !closed {
-            let printed = print(&engine, file, &outcome, &result, json, out).and_then(|()| Ok(out.flush()?));
+            let printed = print(&engine, log, &outcome, &result, json, out).and_then(|()| Ok(out.flush()?));
             match printed {
                 // Nobody listens any more; the rest of the files come in all the same.
                 Err(Failure::ClosedPipe) => closed = true,
@@ -135,12 +207,17 @@ pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Res
             }
         }
     }
+    if !json && !closed && logs.len() > arguments.files.len() {
+        let named = counts.iter().zip(STATUSES).filter(|(count, _)| **count > 0);
+        let parts: Vec<String> = named.map(|(count, status)| format!("{count} {}", status.word())).collect();
+        out.line(&format!("{} logs: {}", logs.len(), parts.join(", ")))?;
+    }
     worst.map_or(Ok(()), |status| Err(Failure::Status(status)))
 }
 
 fn print(
     engine: &Engine,
-    file: &Path,
+    log: &Found,
     outcome: &Outcome,
     result: &Result<Status, Refusal>,
     json: bool,
@@ -152,22 +229,35 @@ fn print(
     let id = outcome.id.as_deref();
     let stored = result.is_ok().then(|| id.and_then(|id| SessionId::new(id).ok())).flatten();
     let bytes_stored = stored.and_then(|id| engine.stored_bytes(&id).ok()).unwrap_or(0);
-    let shown = file.display().to_string();
+    let shown = log.path.display().to_string();
+    let shadowed: Vec<String> = log.shadowed.iter().map(|path| path.display().to_string()).collect();
     if !json {
         match result {
             Ok(status) => {
-                let word = format!("{status:?}").to_lowercase();
+                let word = status.word();
                 let id = one_line(id.unwrap_or_default());
                 let (from, to) = (output::bytes(bytes_in), output::bytes(bytes_stored));
                 out.line(&format!("{word}  {id}  {events} events, {from} -> {to} stored  ({})", one_line(&shown)))?;
                 if let Some(note) = report.and_then(note) {
                     out.line(&format!("  {note}"))?;
                 }
+                if let Some(report) = report.filter(|report| report.unreadable_lines > 0) {
+                    out.flush()?;
+                    complain(&format!(
+                        "damaged  {}: {} lines cannot be read; all others came in, their bytes are kept: sessionlog events {id} --type '*/unreadable'",
+                        one_line(&shown),
+                        report.unreadable_lines
+                    ));
+                }
             }
             Err(refusal) => {
                 out.flush()?;
                 complain(&format!("refused  {}", one_line(&refusal.text(&shown))));
             }
+        }
+        if !shadowed.is_empty() {
+            let names: Vec<String> = shadowed.iter().map(|name| one_line(name)).collect();
+            out.line(&format!("  older generations of it, not read: {}", names.join(", ")))?;
         }
         return Ok(());
     }
@@ -184,6 +274,7 @@ fn print(
         bytes_stored,
         error: refusal.map(|refusal| refusal.text(&shown)),
         file: shown,
+        shadowed,
         class: refusal.map(Refusal::class),
         line: fault.map(|error| error.line).filter(|line| *line > 0),
         seq: fault.and_then(|error| error.seq),
@@ -201,9 +292,19 @@ fn note(report: &ImportReport) -> Option<String> {
         (report.filled_time, "without time took the session's"),
         (report.filled_surface_op, "without surfaceOp were appended to the surface"),
         (report.overlaps_dropped, "repeated word for word were taken once"),
+        (report.empty_call_ids, "have an empty call id, kept as it is"),
+        (report.repeated_call_ids, "repeat an earlier call's id, kept as it is"),
     ];
-    let parts: Vec<String> =
-        counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} events {what}")).collect();
+    let other = [
+        (report.branches, "branches, the last one active"),
+        (report.compactions, "compactions"),
+        (report.bridged_gaps, "records whose parent was never written, bridged"),
+        (report.unrestored_messages, "messages too far back to come again in the branch that was taken up"),
+        (u64::from(report.cut_last_line), "last line that breaks off, left out"),
+    ];
+    let told = |(count, what): &(u64, &str), of: &str| (*count > 0).then(|| format!("{count} {of}{what}"));
+    let counted = counted.iter().filter_map(|part| told(part, "events "));
+    let parts: Vec<String> = counted.chain(other.iter().filter_map(|part| told(part, ""))).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
@@ -220,9 +321,6 @@ impl Input {
             return Self::spooled(&mut io::stdin().lock()).map_err(failed);
         }
         let stat = std::fs::metadata(path).map_err(failed)?;
-        if stat.is_dir() {
-            return Err(Refusal::File("is a directory; name the log files in it".into()));
-        }
         let mut file = File::open(path).map_err(failed)?;
         if stat.is_file() { Ok(Self { file, bytes: stat.len() }) } else { Self::spooled(&mut file).map_err(failed) }
     }
@@ -237,7 +335,7 @@ impl Input {
     fn start(&mut self, options: &ImportOptions) -> Result<Reading<Progress<'_>>, Refusal> {
         let rewound = self.file.seek(SeekFrom::Start(0));
         rewound.map_err(|error| Refusal::File(format!("cannot be read from its start: {error}")))?;
-        let bar = progress_bar(self.bytes);
+        let bar = progress::bytes(self.bytes);
         Ok(Reading::open(Progress { file: &self.file, bar }, options.clone())?)
     }
 }
@@ -262,27 +360,14 @@ impl Drop for Progress<'_> {
     }
 }
 
-/// A bar on standard error with rate and time left; nothing where no person looks or the input is small.
-fn progress_bar(bytes: u64) -> ProgressBar {
-    const WORTH_SHOWING: u64 = 16 << 20;
-    if !io::stderr().is_terminal() || bytes < WORTH_SHOWING {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(bytes);
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-    bar.enable_steady_tick(Duration::from_millis(100));
-    let template = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
-}
-
-fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Outcome) -> Result<Status, Refusal> {
+fn import_file(engine: &Engine, path: &Path, arguments: &Import, outcome: &mut Outcome) -> Result<Status, Refusal> {
     let mut input = Input::open(path)?;
     let mut options = ImportOptions::default().file(path.display().to_string());
-    if let Some(id) = id {
+    if let Some(id) = &arguments.id {
         options = options.id(id);
+    }
+    if let Some(writer) = arguments.from {
+        options = options.format(writer.format());
     }
     let mut reading = input.start(&options)?;
     let header = reading.header().clone();
@@ -301,6 +386,7 @@ fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Out
         let created = engine.create_whole(&header, || reading.next_batch(BATCH_BYTES).map_err(Refusal::from));
         outcome.report = Some(reading.report().clone());
         created?;
+        seal(engine, &session);
         return Ok(Status::Imported);
     }
     let comparison = compare_with_stored(engine, &session, &header, &mut reading);
@@ -315,6 +401,7 @@ fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Out
         Comparison::Unchanged { .. } => Ok(Status::Unchanged),
         Comparison::Extended { from } => {
             extend(engine, &session, from, &mut input.start(&options)?)?;
+            seal(engine, &session);
             Ok(Status::Extended)
         }
         Comparison::Shorter { events } => Err(Refusal::Taken(format!(
@@ -323,6 +410,13 @@ fn import_file(engine: &Engine, path: &Path, id: Option<&str>, outcome: &mut Out
         Comparison::Diverged { seq } => Err(Refusal::Taken(format!(
             "another session is stored under the id {session}: event {seq} differs; import under another --id"
         ))),
+    }
+}
+
+/// Seals what came in, as a whole. The session is stored without it, too.
+fn seal(engine: &Engine, session: &SessionId) {
+    if let Err(error) = engine.seal(session, SealOptions::new().level(SealOptions::BACKGROUND_LEVEL)) {
+        complain(&format!("sessionlog: imported, but not sealed: {}", output::paragraph(&error.to_string())));
     }
 }
 

@@ -1,6 +1,7 @@
 //! `ls`: what is in the store.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use serde::Serialize;
 use sessionlog::backend::BackendError;
@@ -51,6 +52,9 @@ struct Line {
     state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<String>,
+    /// With `--tree`: how many of the sessions shown above it was forked from, one through the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    depth: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -59,7 +63,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut
     let cwd = arguments.cwd.as_deref().map(absolute);
     let engine = backend.engine().clone();
     let listed = tokio::task::spawn_blocking(move || engine.summaries()).await;
-    let listed = listed.map_err(|error| Failure::failed(format!("the listing broke off: {error}")))??;
+    let listed = listed.map_err(|error| Failure::failed(format!("the listing broke off: {error}; run it again")))??;
     let mut lines = Vec::with_capacity(listed.len());
     for entry in listed {
         lines.push(line(backend, entry).await);
@@ -71,6 +75,9 @@ pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut
         line.state == State::Damaged || here && recent
     });
     lines.sort_by(|a, b| Reverse(a.last_time).cmp(&Reverse(b.last_time)).then_with(|| a.id.cmp(&b.id)));
+    if arguments.tree {
+        lines = tree(lines);
+    }
     let damaged = lines.iter().any(|line| line.state == State::Damaged);
     let hidden = lines.split_off(lines.len().min(arguments.limit.unwrap_or(usize::MAX)));
     if json {
@@ -146,6 +153,7 @@ async fn line(backend: &SegmentBackend, entry: Summarised) -> Line {
         bytes: summary.bytes,
         state,
         parent: summary.header.parent_session,
+        depth: None,
         error,
     }
 }
@@ -167,7 +175,48 @@ fn known(id: String, header: Option<&SessionHeader>, fold: &Fold, bytes: u64) ->
         bytes,
         state: State::Ok,
         parent: header.and_then(|header| header.parent_session.clone()),
+        depth: None,
         error: None,
+    }
+}
+
+/// Puts forks under their parents, at each level in the order given. A session whose parent is not among them stands at the top, and of
+/// sessions that name each other as parents the first one does.
+fn tree(lines: Vec<Line>) -> Vec<Line> {
+    let index: HashMap<&str, usize> = lines.iter().enumerate().map(|(at, line)| (line.id.as_str(), at)).collect();
+    let parent = |line: &Line| line.parent.as_deref().and_then(|parent| index.get(parent)).copied();
+    let parents: Vec<Option<usize>> = lines.iter().map(parent).collect();
+    let mut children: Vec<Vec<usize>> = vec![Vec::new(); lines.len()];
+    for (child, parent) in parents.iter().enumerate().rev() {
+        if let Some(siblings) = parent.and_then(|parent| children.get_mut(parent)) {
+            siblings.push(child);
+        }
+    }
+    let mut left: Vec<Option<Line>> = lines.into_iter().map(Some).collect();
+    let mut ordered = Vec::with_capacity(left.len());
+    let tops = (0..left.len()).filter(|at| parents.get(*at).is_some_and(Option::is_none));
+    // What no top leads to lies on a cycle.
+    for top in tops.chain(0..left.len()).collect::<Vec<_>>() {
+        let mut pending = vec![(top, 0)];
+        while let Some((at, depth)) = pending.pop() {
+            if let Some(mut line) = left.get_mut(at).and_then(Option::take) {
+                line.depth = Some(depth);
+                ordered.push(line);
+                pending.extend(children.get(at).into_iter().flatten().map(|child| (*child, depth + 1)));
+            }
+        }
+    }
+    ordered
+}
+
+/// The id as the table shows it: under its parent, or naming the parent that is not there.
+fn shown_id(line: &Line) -> String {
+    let id = one_line(&line.id);
+    match (line.depth, &line.parent) {
+        (None, _) | (Some(0), None) => id,
+        (Some(0), Some(parent)) => format!("{id} (of {})", one_line(parent)),
+        // However deep, the line stays readable.
+        (Some(depth), _) => format!("{}`- {id}", "   ".repeat(depth.min(20) - 1)),
     }
 }
 
@@ -176,7 +225,7 @@ fn table(lines: &[Line], more: bool, out: &mut Output) -> Result<(), Failure> {
         out.line("no sessions")?;
         return Ok(());
     }
-    let widest = lines.iter().map(|line| one_line(&line.id).chars().count()).max().unwrap_or(0).clamp(2, 40);
+    let widest = lines.iter().map(|line| shown_id(line).chars().count()).max().unwrap_or(0).clamp(2, 40);
     out.line(&format!(
         "{:<widest$}  {:<19}  {:<9}  {:>9}  {:>6}  {:>10}  TITLE",
         "ID", "LAST ACTIVITY (UTC)", "STATE", "EVENTS", "TURNS", "BYTES"
@@ -186,7 +235,7 @@ fn table(lines: &[Line], more: bool, out: &mut Output) -> Result<(), Failure> {
         let title = line.title.as_deref().or(line.cwd.as_deref()).unwrap_or_default();
         out.line(&format!(
             "{:<widest$}  {last:<19}  {:<9}  {:>9}  {:>6}  {:>10}  {}",
-            one_line(&line.id),
+            shown_id(line),
             line.state.name(),
             line.events,
             line.turns,

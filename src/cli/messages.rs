@@ -9,7 +9,7 @@ use super::args::Messages;
 use super::failure::Failure;
 use super::output::{Output, one_line, paragraph};
 use super::store;
-use super::view::{Reading, View};
+use super::view::View;
 
 /// The header in force; `null` where there is none yet.
 #[derive(Clone, Copy, serde::Serialize)]
@@ -25,9 +25,8 @@ struct Document<'a> {
 
 pub async fn run(backend: &SegmentBackend, arguments: &Messages, json: bool, out: &mut Output) -> Result<(), Failure> {
     let id = store::resolve(backend, &arguments.id).await?;
-    let reading = Reading { at: arguments.at, keep_replaced: false, known: &arguments.known };
-    let view = View::read(backend, &id, reading).await?;
-    let messages: Vec<Message> = view.surface().filter_map(|shown| derive_message(&shown.event)).collect();
+    let view = View::read(backend, &id, arguments.at, &arguments.known)?;
+    let messages: Vec<Message> = view.surface(backend)?.iter().filter_map(derive_message).collect();
     let in_force = view.fold.request_header().map(RequestHead::to_json);
     let header = arguments.request.then_some(Header(in_force.as_ref()));
     if json {

@@ -1,5 +1,6 @@
 //! `show`: the transcript for people.
 
+use sessionlog::backend::Backend;
 use sessionlog::event::JsonText;
 use sessionlog::event::content::TokenUsage;
 use sessionlog::event::control::TodoItem;
@@ -10,7 +11,7 @@ use super::args::Show;
 use super::failure::Failure;
 use super::output::Output;
 use super::transcript::Transcript;
-use super::view::{Reading, Shown, View};
+use super::view::{Shown, TOOL_CALL, View};
 use super::{store, time};
 
 /// Columns where standard output is no terminal.
@@ -42,13 +43,16 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced_by: Option<u64>,
     message: Option<JsonText>,
+    /// The payload of a tool call that no message mentions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call: Option<JsonText>,
 }
 
 pub async fn run(backend: &SegmentBackend, arguments: &Show, json: bool, out: &mut Output) -> Result<(), Failure> {
     let id = store::resolve(backend, &arguments.id).await?;
-    let reading = Reading { at: None, keep_replaced: arguments.raw, known: &arguments.known };
-    let view = View::read(backend, &id, reading).await?;
-    let shown: Vec<&Shown> = if arguments.raw { view.log().collect() } else { view.surface().collect() };
+    let view = View::read(backend, &id, None, &arguments.known)?;
+    store::note_torn(&backend.open(&id).await?, &id);
+    let shown = if arguments.raw { view.raw(backend)? } else { view.shown(backend)? };
     if json {
         return print_json(&view, &shown, out);
     }
@@ -72,7 +76,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Show, json: bool, out: &m
     if let Some(parent) = &header.parent_session {
         transcript.fact("forked from", parent)?;
     }
-    for entry in shown {
+    for entry in &shown {
         transcript.entry(entry)?;
     }
     transcript.todos(&fold.todos())?;
@@ -86,13 +90,14 @@ pub async fn run(backend: &SegmentBackend, arguments: &Show, json: bool, out: &m
     Ok(())
 }
 
-fn print_json(view: &View, shown: &[&Shown], out: &mut Output) -> Result<(), Failure> {
+fn print_json(view: &View, shown: &[Shown], out: &mut Output) -> Result<(), Failure> {
     let mut turns: Vec<Turn> = Vec::new();
     for entry in shown {
         if turns.last().is_none_or(|last| last.turn != entry.turn) {
             turns.push(Turn { turn: entry.turn, entries: Vec::new() });
         }
         let message = derive_message(&entry.event);
+        let call = (entry.event.event_type() == TOOL_CALL).then(|| entry.event.json());
         if let Some(last) = turns.last_mut() {
             last.entries.push(Line {
                 seq: entry.event.seq(),
@@ -100,6 +105,7 @@ fn print_json(view: &View, shown: &[&Shown], out: &mut Output) -> Result<(), Fai
                 event_type: entry.event.event_type().to_owned(),
                 replaced_by: entry.replaced_by,
                 message: message.map(|message| message.json().clone()),
+                call,
             });
         }
     }

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use sessionlog::backend::{Backend, BackendError, ErrorKind, ReadLimit};
+use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened};
 use sessionlog::event::limits::MAX_ID_BYTES;
-use sessionlog::event::{Event, SessionHeader, SessionId};
-use sessionlog::segment::{Engine, EngineOptions, SegmentBackend};
+use sessionlog::event::{SessionHeader, SessionId};
+use sessionlog::segment::{EngineOptions, SegmentBackend};
 
 use super::args::Common;
 use super::failure::Failure;
-use super::output::one_line;
+use super::output::{complain, one_line};
 
 /// Most candidates that an ambiguous id lists.
 const MOST_CANDIDATES: usize = 20;
@@ -30,6 +30,12 @@ pub fn root(common: &Common) -> Result<PathBuf, Failure> {
     }
 }
 
+/// How the engine works: `SESSIONLOG_MAP=1` has it map sealed segments instead of reading them.
+pub fn engine_options() -> EngineOptions {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| value == "1");
+    EngineOptions::new().map_segments(is_set("SESSIONLOG_MAP")).trust_directory(is_set("SESSIONLOG_TRUST_STORE"))
+}
+
 /// Opens an existing store.
 pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     let missing = |what: &str| {
@@ -41,20 +47,18 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     match root.try_exists() {
         Ok(false) => return Err(missing("no store at")),
         Ok(true) => {}
-        Err(error) => return Err(Failure::missing(format!("the store {} cannot be reached: {error}", root.display()))),
+        Err(error) => {
+            return Err(Failure::missing(format!(
+                "the store {} cannot be reached: {error}; see that each directory of the path may be entered",
+                root.display()
+            )));
+        }
     }
     // A store that lost its identity still has its sessions; the engine says what is wrong with it.
     if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
         return Err(missing("there is no store in the directory"));
     }
-    Ok(engine(root)?.into())
-}
-
-/// Opens the store in `root`, which need not exist yet. `$SESSIONLOG_TRUST_STORE` set to 1 allows writing to one whose directory
-/// others can change.
-pub fn engine(root: &Path) -> Result<Engine, BackendError> {
-    let trust = std::env::var_os("SESSIONLOG_TRUST_STORE").is_some_and(|value| value == "1");
-    EngineOptions::new().trust_directory(trust).open(root)
+    Ok(SegmentBackend::with_options(root, engine_options())?)
 }
 
 /// One entry of a listing.
@@ -135,29 +139,19 @@ pub fn id(given: &str) -> Result<SessionId, Failure> {
         return Err(Failure::usage("a session id is empty; `sessionlog ls` shows the ids"));
     }
     SessionId::new(given).map_err(|_| {
-        Failure::usage(format!("a session id is {} bytes long; the longest has {MAX_ID_BYTES}", given.len()))
+        Failure::usage(format!(
+            "a session id is {} bytes long; the longest has {MAX_ID_BYTES}; `sessionlog ls` shows the ids",
+            given.len()
+        ))
     })
 }
 
-/// Reads a session's events from `from` on, page by page, in bounded memory. `take` returns `false` to stop.
-pub async fn for_each_event(
-    backend: &SegmentBackend,
-    id: &SessionId,
-    from: u64,
-    mut take: impl FnMut(Event) -> Result<bool, Failure>,
-) -> Result<u64, Failure> {
-    let mut at = from;
-    loop {
-        let page = backend.read(id, at, ReadLimit::default()).await?;
-        for event in page.items.iter().flat_map(sessionlog::event::Item::events) {
-            at = event.seq() + 1;
-            if !take(event)? {
-                return Ok(at);
-            }
-        }
-        match page.next {
-            Some(next) => at = next,
-            None => return Ok(at),
-        }
+/// Says that an incomplete record at a session's end was left out; a live writer's is its own business.
+pub fn note_torn(opened: &Opened, id: &SessionId) {
+    if let Some(torn) = opened.torn.as_ref().filter(|_| !opened.live) {
+        complain(&format!(
+            "sessionlog: session {id}: left out an incomplete record of {} bytes at the end; `sessionlog repair {id}` sets it aside",
+            torn.bytes
+        ));
     }
 }

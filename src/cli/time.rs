@@ -40,6 +40,24 @@ pub fn format(milliseconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
+/// Epoch milliseconds as `2026-11-30T14:02:07.123Z`.
+pub fn format_exact(milliseconds: i64) -> String {
+    format!("{}.{:03}Z", format(milliseconds).replace(' ', "T"), milliseconds.rem_euclid(1000))
+}
+
+/// A length of time as people say it, in its two largest units.
+pub fn span(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) if milliseconds < 10_000 => format!("{}.{} s", seconds, milliseconds % 1000 / 100),
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
 /// Reads `2026-11-30`, `2026-11-30T14:00:00Z` (also with a space, without seconds or `Z`; always UTC), or an age such as `12h`.
 pub fn parse_since(text: &str) -> Result<i64, String> {
     parse_at(text, now()).ok_or_else(|| {
@@ -91,6 +109,12 @@ mod tests {
             assert_eq!(format(milliseconds), text);
             assert_eq!(parse_at(text, 0), Some(milliseconds));
         }
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        let said = [0, 1_250, 59_999, 61_000, 3_600_000, 90_000_000].map(span);
+        assert_eq!(said, ["0.0 s", "1.2 s", "59 s", "1 min 1 s", "1 h 0 min", "1 d 1 h"]);
     }
 
     #[test]

@@ -5,13 +5,12 @@ use std::io;
 
 use sessionlog::event::Event;
 use sessionlog::event::content::{ContentBlock, TokenUsage};
-use sessionlog::event::control::TodoItem;
-use sessionlog::event::control::TodoStatus;
+use sessionlog::event::control::{TodoItem, TodoStatus, ToolCall};
 use sessionlog::event::message;
 use sessionlog::session::history::{Message, derive_message};
 
 use super::output::{Output, one_line, paragraph, shortened};
-use super::view::Shown;
+use super::view::{Shown, TOOL_CALL};
 
 /// Most lines of one tool result or reasoning block that are shown.
 const BLOCK_LINES: usize = 24;
@@ -27,7 +26,7 @@ pub struct Transcript<'a> {
 }
 
 /// A string member of a message's `source`.
-fn source_member(message: &Message, key: &str) -> Option<String> {
+pub fn source_member(message: &Message, key: &str) -> Option<String> {
     message.source()?.member(key)?.read().ok()
 }
 
@@ -73,9 +72,13 @@ impl<'a> Transcript<'a> {
         self.out.line(&format!("{name} {}", one_line(value)))
     }
 
-    /// A message event.
+    /// A message event, or a tool call that no message mentions.
     pub fn entry(&mut self, entry: &Shown) -> io::Result<()> {
-        let Some(message) = derive_message(&entry.event) else { return Ok(()) };
+        let is_call = entry.event.event_type() == TOOL_CALL;
+        let message = derive_message(&entry.event);
+        if message.is_none() && !is_call {
+            return Ok(());
+        }
         if entry.turn.is_some() && entry.turn != self.turn {
             self.turn = entry.turn;
             let heading = format!("Turn {}", entry.turn.unwrap_or_default());
@@ -83,8 +86,12 @@ impl<'a> Transcript<'a> {
             self.label(&heading, Style::Heading)?;
         }
         self.out.line("")?;
-        let who = self.speaker(&entry.event, &message);
         let seq = entry.event.seq();
+        let Some(message) = message else {
+            self.label(&format!("[{seq}] tool call"), Style::Tool)?;
+            return self.lone_call(&entry.event);
+        };
+        let who = self.speaker(&entry.event, &message);
         let label = match entry.replaced_by {
             Some(by) => format!("[{seq}] {who}  (replaced by {by}; the model does not see it)"),
             None => format!("[{seq}] {who}"),
@@ -121,6 +128,13 @@ impl<'a> Transcript<'a> {
                     None => one_line(kind),
                 },
             },
+        }
+    }
+
+    fn lone_call(&mut self, event: &Event) -> io::Result<()> {
+        match event.payload::<ToolCall>() {
+            Ok(Some(call)) => self.block(&ContentBlock::tool_call(call.call_id, call.name, call.arguments)),
+            _ => self.text(&event.data(), BLOCK_LINES),
         }
     }
 

@@ -3,11 +3,11 @@
 use serde::Serialize;
 use sessionlog::backend::{BackendError, ErrorKind, TornTail};
 use sessionlog::event::{SessionId, Vocabulary};
-use sessionlog::segment::SegmentBackend;
+use sessionlog::segment::{Rebuilt, SegmentBackend};
 
 use super::args::Verify;
-use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, WRONG_USAGE};
-use super::output::{Output, complain, one_line};
+use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, WRONG_USAGE, status_of};
+use super::output::{Output, complain, one_line, paragraph};
 use super::store::{self, Entry};
 use super::summary::{Summary, summarise};
 
@@ -49,11 +49,35 @@ struct Line {
     seq: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
+    /// What was rebuilt, where that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rebuilt: Vec<Part>,
+    /// Whether only something derived is wrong.
+    #[serde(skip)]
+    derived: bool,
+}
+
+/// A derived part that was rebuilt.
+#[derive(Debug, Serialize)]
+struct Part {
+    class: &'static str,
+    file: String,
 }
 
 impl Line {
     fn new(id: &str, status: Status, events: u64) -> Self {
-        Self { id: id.to_owned(), status, events, class: None, file: None, offset: None, seq: None, detail: None }
+        Self {
+            id: id.to_owned(),
+            status,
+            events,
+            class: None,
+            file: None,
+            offset: None,
+            seq: None,
+            detail: None,
+            rebuilt: Vec::new(),
+            derived: false,
+        }
     }
 
     fn of_error(id: &str, error: &BackendError) -> Self {
@@ -63,6 +87,7 @@ impl Line {
         let class = error.damage.as_ref().map_or_else(|| error.kind.name(), |damage| damage.class.name());
         Self {
             class: Some(class.to_owned()),
+            derived: error.damage.as_ref().is_some_and(|damage| damage.class.is_derived()),
             file: error.file.as_ref().map(|file| file.display().to_string()),
             offset: error.damage.as_ref().and_then(|damage| damage.offset),
             seq: error.damage.as_ref().map(|damage| damage.intact_before),
@@ -112,7 +137,17 @@ pub async fn run(backend: &SegmentBackend, arguments: &Verify, json: bool, out: 
     for entry in chosen {
         let name = entry.name.clone();
         let line = match entry.id() {
-            Ok(id) => check(backend, &id).await,
+            Ok(id) => match check(backend, &id).await {
+                Some(line) if line.derived && arguments.repair_derived => match rebuild(backend, &id).await {
+                    Ok(rebuilt) => check(backend, &id).await.map(|line| Line { rebuilt, ..line }),
+                    Err(error) => {
+                        complain(&format!("sessionlog: {}", paragraph(&error.to_string())));
+                        missing = missing.or(Some(status_of(error.kind)).filter(|status| *status == BUSY_OR_MISSING));
+                        Some(line)
+                    }
+                },
+                line => line,
+            },
             Err(error) => Some(Line::of_error(&name, &error)),
         };
         let Some(line) = line else {
@@ -181,6 +216,18 @@ async fn check(backend: &SegmentBackend, id: &SessionId) -> Option<Line> {
     }
 }
 
+/// Rebuilds what is derived wrongly.
+async fn rebuild(backend: &SegmentBackend, id: &SessionId) -> Result<Vec<Part>, BackendError> {
+    let engine = backend.engine().clone();
+    let session = id.clone();
+    let rebuilt = tokio::task::spawn_blocking(move || engine.rebuild_derived(&session)).await;
+    let rebuilt = rebuilt.unwrap_or_else(|error| {
+        Err(BackendError::new(ErrorKind::Io, format!("rebuilding broke off: {error}")).with_session(id))
+    })?;
+    let part = |part: Rebuilt| Part { class: part.class.name(), file: part.file.display().to_string() };
+    Ok(rebuilt.into_iter().map(part).collect())
+}
+
 /// What a session whose records are sound may still lack.
 fn judge(id: &SessionId, torn: Option<&TornTail>, summary: &Summary) -> Line {
     let place = summary.opened.torn.as_ref().and_then(|torn| torn.file.as_ref()).map(|file| file.display().to_string());
@@ -221,6 +268,9 @@ fn print(line: &Line, json: bool, out: &mut Output) -> Result<(), Failure> {
         return Ok(());
     }
     let (status, id) = (line.status.name(), one_line(&line.id));
+    for Part { class, file } in &line.rebuilt {
+        out.line(&format!("{:<11}  {id}  {class} in {}", "rebuilt", one_line(file)))?;
+    }
     match &line.detail {
         Some(detail) => out.line(&format!("{status:<11}  {id}  {}", one_line(detail)))?,
         None => out.line(&format!("{status:<11}  {id}  {} events", line.events))?,

@@ -125,6 +125,22 @@ impl Payload for AssistantChunk {
         let plain = extra.is_empty() && self.extra.is_empty();
         plain.then_some(Delta { kind, turn: self.turn, step: self.step, index, id, name, text })
     }
+
+    fn of_delta(delta: &Delta<'_>) -> Option<Self> {
+        let (index, text, extra) = (delta.index, delta.text.to_owned(), Vec::new());
+        let chunk = match delta.kind {
+            DeltaKind::Text => StreamChunk::TextDelta(TextDelta { index, text, extra }),
+            DeltaKind::Reasoning => StreamChunk::ReasoningDelta(TextDelta { index, text, extra }),
+            DeltaKind::ToolCall => StreamChunk::ToolCallDelta(ToolCallDelta {
+                index,
+                id: delta.id?.to_owned(),
+                name: delta.name.map(str::to_owned),
+                arguments_delta: text,
+                extra,
+            }),
+        };
+        Some(Self::new(delta.turn, delta.step, chunk))
+    }
 }
 
 impl LogPayload for AssistantChunk {}
@@ -186,6 +202,26 @@ impl AssistantChunk {
 mod tests {
     use super::*;
     use crate::event::payload::to_json;
+
+    #[test]
+    fn a_streamed_delta_is_the_chunk_that_its_json_reads_as() {
+        for event in crate::sample::Recording::new(12).events(3_000).iter() {
+            let Some(chunk) = event.payload::<AssistantChunk>().unwrap() else { continue };
+            assert_eq!(chunk, event.json().read::<AssistantChunk>().unwrap());
+        }
+        let body = r#"a\"\u0001\ud83d\ude80\/\\"#;
+        for (kind, id, name) in [
+            (DeltaKind::Reasoning, None, None),
+            (DeltaKind::ToolCall, Some(r"c\n1"), None),
+            (DeltaKind::ToolCall, Some("c"), Some(r#"b\"sh"#)),
+        ] {
+            let (id, name) = (id.map(Into::into), name.map(Into::into));
+            let head = crate::event::run::RunHead { kind, turn: 1, step: 2, index: 3, id, name };
+            let event = crate::event::Event::delta(0, 0, head.into(), body.into());
+            let chunk = event.payload::<AssistantChunk>().unwrap().unwrap();
+            assert_eq!(chunk, event.json().read::<AssistantChunk>().unwrap());
+        }
+    }
 
     #[test]
     fn section_3_every_chunk_is_read_and_written_as_it_was() {

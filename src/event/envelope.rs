@@ -1,11 +1,13 @@
 //! The envelope as one JSON line: reading with every rule of section 2 checked, writing in one member order.
 
 use std::fmt::Write as _;
+use std::ops::RangeFrom;
 
 use super::json::{self, JsonError, JsonText};
 use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_SESSION_EVENTS, MAX_SOURCES, MAX_TYPE_BYTES, is_safe};
 use super::placement::{Placement, Sources, SurfaceOp};
-use super::{Event, NewEvent};
+use super::run::{DATA_END, Deltas};
+use super::{ChunkRun, Event, NewEvent};
 
 /// Type names that no event may carry: the header line's tag and the three packed rows (P3).
 pub const RESERVED_TYPES: [&str; 4] = ["session", "text-chunks", "reasoning-chunks", "tool-call-chunks"];
@@ -300,6 +302,20 @@ fn parse_sources(text: &str) -> Result<Sources, &'static str> {
 /// Appends the event's line (without a line break) to `out`. Sources are written one by one, for readers that know no ranges;
 /// for an event that was accepted the line takes at most [`MAX_EVENT_BYTES`] and 17 bytes for each of [`MAX_SOURCES`].
 pub fn write_line(event: &Event, out: &mut String) {
+    write_line_as(event, SourceList::Plain, out);
+}
+
+/// How a line spells `sourceEventSeqs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SourceList {
+    /// Every seq as an integer, which every reader takes.
+    Plain,
+    /// Three consecutive seqs and more as one `[start,end]` pair, which newer readers take.
+    Ranges,
+}
+
+/// As [`write_line`], with a choice.
+pub(crate) fn write_line_as(event: &Event, list: SourceList, out: &mut String) {
     let mut number = itoa::Buffer::new();
     out.push_str("{\"type\":\"");
     json::escape_into(out, event.event_type());
@@ -315,11 +331,9 @@ pub fn write_line(event: &Event, out: &mut String) {
     if let Some(placement) = event.placement() {
         if let Some(sources) = placement.sources() {
             out.push_str(",\"sourceEventSeqs\":[");
-            for (index, seq) in sources.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                out.push_str(number.format(seq));
+            match list {
+                SourceList::Plain => write_seqs(sources.iter(), &mut true, out),
+                SourceList::Ranges => write_ranges(sources, out),
             }
             out.push(']');
         }
@@ -337,12 +351,84 @@ pub fn write_line(event: &Event, out: &mut String) {
     out.push('}');
 }
 
+/// Appends seqs with commas between them and before all but the first of the list.
+fn write_seqs(seqs: impl Iterator<Item = u64>, first: &mut bool, out: &mut String) {
+    let mut number = itoa::Buffer::new();
+    for seq in seqs {
+        if !std::mem::take(first) {
+            out.push(',');
+        }
+        out.push_str(number.format(seq));
+    }
+}
+
+fn write_ranges(sources: &Sources, out: &mut String) {
+    let mut first = true;
+    for &(start, end) in sources.ranges() {
+        if end - start < 2 {
+            write_seqs(start..=end, &mut first, out);
+            continue;
+        }
+        out.push_str(if std::mem::take(&mut first) { "[" } else { ",[" });
+        write_seqs([start, end].into_iter(), &mut true, out);
+        out.push(']');
+    }
+}
+
+/// The lines of a run's deltas, written without making events of them.
+pub(crate) struct RunLines<'a> {
+    deltas: std::iter::Zip<Deltas<'a>, RangeFrom<u64>>,
+    /// What stands between a delta's time and its text.
+    middle: String,
+}
+
+impl<'a> RunLines<'a> {
+    pub(crate) fn of(run: &'a ChunkRun) -> Self {
+        let mut middle = ",\"data\":".to_owned();
+        run.head().write_data("", &mut middle);
+        middle.truncate(middle.len() - DATA_END.len());
+        Self { deltas: run.deltas().zip(run.first_seq()..), middle }
+    }
+
+    /// Appends the next line with its line break to `out`; `false` at the end.
+    pub(crate) fn next_into(&mut self, out: &mut String) -> bool {
+        let Some(((time, body), seq)) = self.deltas.next() else { return false };
+        let mut number = itoa::Buffer::new();
+        out.push_str("{\"type\":\"assistant/chunk\",\"seq\":");
+        out.push_str(number.format(seq));
+        out.push_str(",\"time\":");
+        out.push_str(number.format(time));
+        out.push_str(&self.middle);
+        out.push_str(body);
+        out.push_str(DATA_END);
+        out.push_str("}\n");
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn line(text: &str) -> Result<String, EnvelopeError> {
         RawEnvelope::parse(text).and_then(RawEnvelope::into_event).map(|event| event.to_line())
+    }
+
+    #[test]
+    fn a_runs_lines_are_those_of_its_events() {
+        let recording = crate::sample::Recording::new(11).events(3_000);
+        let batch = crate::event::Batch::pack(recording.iter()).unwrap();
+        let mut runs = 0;
+        for item in batch.items() {
+            let crate::event::Item::Run(run) = item else { continue };
+            let (mut lines, mut expected) = (String::new(), String::new());
+            let mut made = RunLines::of(run);
+            while made.next_into(&mut lines) {}
+            run.events().for_each(|event| expected.push_str(&(event.to_line() + "\n")));
+            assert_eq!(lines, expected);
+            runs += 1;
+        }
+        assert!(runs > 8);
     }
 
     #[test]

@@ -177,12 +177,21 @@ impl Event {
         self.event_type() == P::TYPE
     }
 
-    /// The payload as `P`, or `None` if the event is of another type.
+    /// The payload as `P`, or `None` if the event is of another type. A streamed delta becomes a chunk without passing through
+    /// JSON.
     ///
     /// # Errors
     /// [`JsonError`] when the event has the type's name but not its shape.
     pub fn payload<P: Payload>(&self) -> Result<Option<P>, JsonError> {
-        if self.is::<P>() { self.json().read().map(Some) } else { Ok(None) }
+        if !self.is::<P>() {
+            return Ok(None);
+        }
+        if let Repr::Delta { head, body, .. } = &self.0
+            && let Some(payload) = head.with_delta(body, P::of_delta)
+        {
+            return Ok(Some(payload));
+        }
+        self.json().read().map(Some)
     }
 
     /// The event as one line of JSON without a line break, members in the order

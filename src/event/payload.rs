@@ -37,6 +37,12 @@ pub trait Payload: Serialize + DeserializeOwned {
     fn as_delta(&self) -> Option<super::chunk::Delta<'_>> {
         None
     }
+
+    /// The payload that [`Payload::as_delta`] gave this delta for, if the type is the one whose payloads pack.
+    #[doc(hidden)]
+    fn of_delta(_delta: &super::chunk::Delta<'_>) -> Option<Self> {
+        None
+    }
 }
 
 /// A payload whose events are log-only: they carry no placement and produce no message. Appending one with a placement does

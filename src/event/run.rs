@@ -9,6 +9,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::Event;
+use super::chunk::Delta;
 use super::json;
 use super::limits::{MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_SAFE_INTEGER, is_safe};
 
@@ -42,6 +43,9 @@ impl DeltaKind {
         }
     }
 }
+
+/// What follows the text in a delta's `data`.
+pub(crate) const DATA_END: &str = "\"}}";
 
 /// What all deltas of a run share. `id` and `name` are string bodies (escapes kept) of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -94,7 +98,22 @@ impl RunHead {
             _ => ",\"text\":\"",
         });
         out.push_str(body);
-        out.push_str("\"}}");
+        out.push_str(DATA_END);
+    }
+
+    /// Shows `take` the delta with string body `body` as it was appended.
+    pub(crate) fn with_delta<T>(&self, body: &str, take: impl FnOnce(&Delta<'_>) -> T) -> T {
+        let decoded = |text: &Option<CompactString>| text.as_deref().map(|text| json::decode_body(text).into_owned());
+        let (id, name) = (decoded(&self.id), decoded(&self.name));
+        take(&Delta {
+            kind: self.kind,
+            turn: self.turn,
+            step: self.step,
+            index: self.index,
+            id: id.as_deref(),
+            name: name.as_deref(),
+            text: &json::decode_body(body),
+        })
     }
 
     /// Takes `data` apart if it is exactly what [`RunHead::data`] would write (P2); `None` leaves the event verbatim.
@@ -199,7 +218,7 @@ impl ChunkRun {
     /// Whether a delta with this head, seq and time may join at the end (P1, P2, and the size this crate keeps runs to).
     pub fn accepts(&self, head: &RunHead, seq: u64, time: i64, body: &str) -> bool {
         let gap_is_safe = time.checked_sub(self.last_time).is_some_and(is_safe);
-        (*self.head == *head)
+        (std::ptr::eq(&raw const *self.head, head) || *self.head == *head)
             && self.next_seq() == seq
             && gap_is_safe
             && self.count < MAX_RUN_EVENTS as u64
@@ -318,24 +337,24 @@ impl ChunkRun {
         fits
     }
 
-    /// Appends the time gaps (from the second delta on) and the body lengths to two columns.
-    pub(crate) fn split_marks(&self, gaps: &mut Vec<u8>, lengths: &mut Vec<u8>) {
+    /// Appends the time gaps, from the second delta on, to a column.
+    pub(crate) fn write_gaps(&self, gaps: &mut Vec<u8>) {
         let mut marks = self.marks.as_slice();
         let mut first = true;
-        while let (Some(gap), Some(length)) = (take_varint(&mut marks), take_varint(&mut marks)) {
+        while let (Some(gap), Some(_)) = (take_varint(&mut marks), take_varint(&mut marks)) {
             if !first {
                 put_varint(gaps, gap);
             }
-            put_varint(lengths, length);
             first = false;
         }
     }
 
-    /// Puts a run together from columns, taking what belongs to it from each.
+    /// Puts a run together from columns, taking what belongs to it from each. `length_of` tells the length of the delta with
+    /// which the text that it is given starts.
     pub(crate) fn from_columns(
         parts: &RunParts<'_>,
         gaps: &mut &[u8],
-        lengths: &mut &[u8],
+        mut length_of: impl FnMut(&[u8]) -> Option<usize>,
         text: &mut &str,
     ) -> Option<Self> {
         let kind = DeltaKind::of_code(parts.tag & 15)?;
@@ -350,17 +369,21 @@ impl ChunkRun {
         if !sound || !plain(parts.id) || !plain(parts.name) || parts.count == 0 {
             return None;
         }
-        let mut marks = Vec::new();
-        let mut bytes = 0_usize;
+        // Most gaps and most lengths take a byte each; what is stated counts no further than the gaps that are there.
+        let most = usize::try_from(parts.count).unwrap_or(usize::MAX).min(gaps.len().saturating_add(1));
+        let mut marks = Vec::with_capacity(most.saturating_mul(2));
+        let mut last_time = parts.first_time;
+        let mut rest = *text;
         for number in 0..parts.count {
-            put_varint(&mut marks, if number == 0 { 0 } else { take_varint(gaps)? });
-            let length = take_varint(lengths)?;
-            put_varint(&mut marks, length);
-            bytes = bytes.checked_add(usize::try_from(length).ok()?)?;
+            let gap = if number == 0 { 0 } else { take_varint(gaps)? };
+            let (body, tail) = rest.split_at_checked(length_of(rest.as_bytes())?)?;
+            last_time = check_delta(last_time, unzigzag(gap), body)?;
+            put_varint(&mut marks, gap);
+            put_varint(&mut marks, body.len() as u64);
+            rest = tail;
         }
-        let (bodies, rest) = text.split_at_checked(bytes)?;
+        let bodies = text.get(..text.len() - rest.len())?;
         *text = rest;
-        let last_time = check_marks(parts.count, parts.first_time, &marks, bodies)?;
         let (id, name) = (parts.id.map(CompactString::from), parts.name.map(CompactString::from));
         Some(Self {
             head: Arc::new(RunHead { kind, turn, step, index, id, name }),
@@ -434,13 +457,19 @@ pub(crate) struct RunParts<'a> {
     pub(crate) first_time: i64,
 }
 
+/// The time of a delta behind one at `before`, if it is a safe one and the body a string body.
+fn check_delta(before: i64, gap: i64, body: &str) -> Option<i64> {
+    let time = before.checked_add(gap).filter(|time| is_safe(*time))?;
+    is_string_body(body).then_some(time)
+}
+
 /// Checks that `marks` describe exactly `count` deltas that use up `bodies`, each a valid string body at safe times;
 /// returns the last time.
 fn check_marks(count: u64, first_time: i64, marks: &[u8], bodies: &str) -> Option<i64> {
     let mut rest = marks;
     let mut text = bodies;
     let mut time = first_time;
-    if count == 0 || !is_safe(time) {
+    if count == 0 {
         return None;
     }
     for number in 0..count {
@@ -448,12 +477,9 @@ fn check_marks(count: u64, first_time: i64, marks: &[u8], bodies: &str) -> Optio
         if number == 0 && gap != 0 {
             return None;
         }
-        time = time.checked_add(gap).filter(|time| is_safe(*time))?;
         let length = usize::try_from(take_varint(&mut rest)?).ok()?;
         let (body, tail) = text.split_at_checked(length)?;
-        if !is_string_body(body) {
-            return None;
-        }
+        time = check_delta(time, gap, body)?;
         text = tail;
     }
     (rest.is_empty() && text.is_empty()).then_some(time)

@@ -3,14 +3,17 @@
 use std::io::{self, Write};
 
 use super::rows;
-use crate::event::envelope::write_line;
+use crate::event::envelope::{RunLines, SourceList, write_line, write_line_as};
 use crate::event::limits::MIN_RUN_EVENTS;
 use crate::event::{ChunkRun, Event, Item, SessionHeader};
+
+/// Lines of a run that are written at once.
+const PIECE_BYTES: usize = 32 * 1024;
 
 /// Writes a session as JSON lines: the header, then every event in the fixed member order. [`super::Import`] reads it back
 /// identically.
 ///
-/// Nothing is buffered but one line; wrap slow outputs in a [`std::io::BufWriter`].
+/// Nothing is buffered but one line, of a run 32 KiB of lines; wrap slow outputs in a [`std::io::BufWriter`].
 #[derive(Debug)]
 pub struct JsonlWriter<W> {
     out: W,
@@ -44,7 +47,15 @@ impl<W: Write> JsonlWriter<W> {
     pub fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
             Item::Event(event) => self.event(event),
-            Item::Run(run) => run.events().try_for_each(|event| self.event(&event)),
+            Item::Run(run) => {
+                let mut lines = RunLines::of(run);
+                while lines.next_into(&mut self.line) {
+                    if self.line.len() >= PIECE_BYTES {
+                        self.write_piece()?;
+                    }
+                }
+                self.write_piece()
+            }
         }
     }
 
@@ -57,6 +68,12 @@ impl<W: Write> JsonlWriter<W> {
         Ok(self.out)
     }
 
+    fn write_piece(&mut self) -> io::Result<()> {
+        let written = self.out.write_all(self.line.as_bytes());
+        self.line.clear();
+        written
+    }
+
     fn write_out(&mut self) -> io::Result<()> {
         self.line.push('\n');
         let written = self.out.write_all(self.line.as_bytes());
@@ -66,12 +83,14 @@ impl<W: Write> JsonlWriter<W> {
 }
 
 /// Writes a session as DeepSeek Harness stores it: a format 0 header that states `delegationDepth`, and a packed row for every
-/// run of at least three deltas (P3). Compress the output for its `.jsonl.zstd` form; any framing will do.
+/// run of at least three deltas (P3). Every line is one write, so [`super::ZstdLines`] as the output makes the `.jsonl.zstd`
+/// form that the harness loads.
 #[derive(Debug)]
 pub struct DshWriter<W> {
     out: W,
     line: String,
     run: Option<ChunkRun>,
+    sources: SourceList,
 }
 
 impl<W: Write> DshWriter<W> {
@@ -83,9 +102,16 @@ impl<W: Write> DshWriter<W> {
         let mut header = header.clone();
         header.version = 0;
         header.delegation_depth.get_or_insert(0);
-        let mut writer = Self { out, line: header.to_line(), run: None };
+        let mut writer = Self { out, line: header.to_line(), run: None, sources: SourceList::Plain };
         writer.write_out()?;
         Ok(writer)
+    }
+
+    /// Spells three consecutive source seqs and more as one `[start,end]` pair. Shorter, but releases of the harness from
+    /// before such pairs refuse the log; plain lists, which all take, are what is written otherwise.
+    pub fn source_ranges(mut self, ranges: bool) -> Self {
+        self.sources = if ranges { SourceList::Ranges } else { SourceList::Plain };
+        self
     }
 
     /// Takes the next event; a delta is written once its run has ended.
@@ -97,7 +123,7 @@ impl<W: Write> DshWriter<W> {
             return self.run(&delta);
         }
         self.end_run()?;
-        write_line(event, &mut self.line);
+        write_line_as(event, self.sources, &mut self.line);
         self.write_out()
     }
 

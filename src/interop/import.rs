@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::io::Read;
 
+use super::early::{self, Line, Opening};
 use super::error::{ImportError, ImportErrorKind};
+use super::foreign::{Draft, Mapping, SourceFormat};
 use super::intake::{Admitted, Intake};
-use super::lines::{LineFault, Lines, MAX_LINE_BYTES};
+use super::lines::{Lines, MAX_LINE_BYTES};
+use super::place::{Place, broken_json};
 use super::report::ImportReport;
 use super::rows::{self, Row};
-use super::source::{MAX_DECODED_BYTES, Source, SourceFault};
+use super::source::{MAX_DECODED_BYTES, Source};
 use crate::event::chunk::ASSISTANT_CHUNK;
 use crate::event::envelope::is_surface_type;
 use crate::event::header::{FORMAT_VERSION, is_absolute};
@@ -22,6 +25,7 @@ use crate::session::upgrade::{Upgrade, VersionError};
 /// How to read a log.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
+    pub(super) format: Option<SourceFormat>,
     file: Option<String>,
     id: Option<String>,
     max_line_bytes: usize,
@@ -30,12 +34,24 @@ pub struct ImportOptions {
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        Self { file: None, id: None, max_line_bytes: MAX_LINE_BYTES, max_decoded_bytes: MAX_DECODED_BYTES }
+        Self {
+            format: None,
+            file: None,
+            id: None,
+            max_line_bytes: MAX_LINE_BYTES,
+            max_decoded_bytes: MAX_DECODED_BYTES,
+        }
     }
 }
 
 impl ImportOptions {
-    /// Names the input in errors.
+    /// Reads the log as one of this format; otherwise its first records decide.
+    pub fn format(mut self, format: SourceFormat) -> Self {
+        self.format = Some(format);
+        self
+    }
+
+    /// Names the input in errors. Claude Code names a transcript's file after its session, so the name also decides the id there.
     pub fn file(mut self, name: impl Into<String>) -> Self {
         self.file = Some(name.into());
         self
@@ -82,9 +98,20 @@ pub struct Import<R> {
     recorded_id: String,
     intake: Intake,
     upgrade: Upgrade,
+    foreign: Option<Foreign>,
     surface: SurfaceRecord,
     report: ImportReport,
     ended: bool,
+    failed: Option<ImportError>,
+}
+
+/// A log whose records have to be turned into events.
+struct Foreign {
+    mapping: Box<dyn Mapping>,
+    draft: Draft,
+    /// Lines that were read to learn what the log is.
+    early: VecDeque<Line>,
+    /// Why nothing can be read behind those.
     failed: Option<ImportError>,
 }
 
@@ -98,10 +125,74 @@ impl<R: Read> Import<R> {
         let place = Place { file: options.file.as_ref(), session: None, line: 0, intact: 0 };
         let source = Source::open(input, options.max_decoded_bytes).map_err(|fault| place.source_fault(fault, 0))?;
         let mut lines = Lines::new(source, options.max_line_bytes);
-        let (text, mut report) = read_header_line(&mut lines, &options)?;
+        let opening = Opening::read(&mut lines, &options, place)?;
+        let mut report = ImportReport { source_format: opening.format, ..ImportReport::default() };
+        note_lines(&mut report, &lines);
+        let mut import = match opening.mapping {
+            Some(mapping) => {
+                let file = options.file.as_deref().map(early::stem);
+                let mut header = mapping
+                    .header(file)
+                    .map_err(|found| place.refuse(ImportErrorKind::NoHeader { found: found.to_owned() }, 0, None))?;
+                let recorded_id = header.id.clone();
+                let draft = Draft::new(mapping.prefix(), &recorded_id, header.created_at.unwrap_or(0));
+                rename(&mut header, &options).map_err(|kind| place.refuse(kind, 0, None))?;
+                report.relative_cwd = header.cwd.as_deref().is_some_and(|cwd| !is_absolute(cwd));
+                report.source_version = FORMAT_VERSION;
+                let foreign = Foreign { mapping, draft, early: opening.lines, failed: opening.failed };
+                let upgrade = Upgrade::from_version(FORMAT_VERSION, &recorded_id).map_err(|error| match error {
+                    VersionError::Newer(found) => place.refuse(ImportErrorKind::NewerVersion { found }, 0, None),
+                })?;
+                Self {
+                    lines,
+                    options,
+                    header,
+                    recorded_id,
+                    intake: Intake::new(),
+                    upgrade,
+                    foreign: Some(foreign),
+                    surface: SurfaceRecord::Unknown,
+                    report,
+                    ended: false,
+                    failed: None,
+                }
+            }
+            None => Self::open_session(lines, options, opening.lines, report)?,
+        };
+        import.advance();
+        while import.intake.next_seq() == 0 && !import.ended {
+            import.advance();
+        }
+        match import.failed.take() {
+            Some(error) if import.intake.next_seq() == 0 => return Err(error),
+            // Events before a fault are given out first.
+            failed => import.failed = failed,
+        }
+        if import.header.created_at.is_none() {
+            import.created_at(None);
+        }
+        Ok(import)
+    }
+
+    /// Opens a log of this crate or of the harness, whose first line is its header.
+    fn open_session(
+        lines: Lines<R>,
+        options: ImportOptions,
+        mut early: VecDeque<Line>,
+        mut report: ImportReport,
+    ) -> Result<Self, ImportError> {
+        let place = Place { file: options.file.as_ref(), session: None, line: 0, intact: 0 };
+        let first = early.pop_front().ok_or_else(|| place.refuse(ImportErrorKind::Empty, 0, None))?;
+        let place = Place { line: first.number, ..place };
+        report.unterminated_last_line = !first.terminated;
+        let text = match first.content {
+            Ok(text) => text,
+            Err(unreadable) => return Err(place.refuse(unreadable.kind, unreadable.offset, None)),
+        };
+        check_header_line(&text, place, first.start)?;
         let recorded_id = json::member(text.as_str(), "id").and_then(json::string).unwrap_or_default().into_owned();
-        let place = Place { session: Some(&recorded_id), line: lines.number(), ..place };
-        let refuse = |kind| place.refuse(kind, lines.start(), None);
+        let place = Place { session: Some(&recorded_id), ..place };
+        let refuse = |kind| place.refuse(kind, first.start, None);
         let unreadable =
             |error: crate::event::header::HeaderError| refuse(ImportErrorKind::Header { detail: error.to_string() });
         let version = SessionHeader::version_of(&text).map_err(unreadable)?;
@@ -117,35 +208,20 @@ impl<R: Read> Import<R> {
             header.delegation_depth = Some(0);
         }
         header.version = FORMAT_VERSION;
-        if let Some(id) = &options.id {
-            header.id.clone_from(id);
-            header.check_stored().map_err(unreadable)?;
-        }
-        let mut import = Self {
+        rename(&mut header, &options).map_err(refuse)?;
+        Ok(Self {
             lines,
             options,
             header,
             recorded_id,
             intake: Intake::new(),
             upgrade,
+            foreign: None,
             surface: SurfaceRecord::Unknown,
             report,
             ended: false,
             failed: None,
-        };
-        import.advance();
-        while import.intake.next_seq() == 0 && !import.ended {
-            import.advance();
-        }
-        match import.failed.take() {
-            Some(error) if import.intake.next_seq() == 0 => return Err(error),
-            // Events before a fault are given out first.
-            failed => import.failed = failed,
-        }
-        if import.header.created_at.is_none() {
-            import.created_at(None);
-        }
-        Ok(import)
+        })
     }
 
     /// The header as it will be stored: in the current version, with what was missing filled in.
@@ -217,6 +293,8 @@ impl<R: Read> Import<R> {
     fn advance(&mut self) {
         let step = self.read_line();
         self.report.events = self.intake.next_seq();
+        self.report.empty_call_ids = self.intake.calls().empty;
+        self.report.repeated_call_ids = self.intake.calls().repeated;
         note_lines(&mut self.report, &self.lines);
         if !matches!(step, Ok(true)) {
             self.intake.end_run();
@@ -239,8 +317,53 @@ impl<R: Read> Import<R> {
         self.place().refuse(kind, self.lines.start(), Some(seq.unwrap_or(self.intake.next_seq())))
     }
 
+    /// Takes in one record of another tool; false at the end.
+    fn read_foreign(&mut self, foreign: &mut Foreign) -> Result<bool, ImportError> {
+        if foreign.early.is_empty() {
+            if let Some(error) = foreign.failed.take() {
+                return Err(error);
+            }
+            let (file, session) = (self.options.file.as_ref(), Some(&self.recorded_id));
+            let place = Place { file, session, line: 0, intact: self.intake.next_seq() };
+            foreign.early.extend(Line::read(&mut self.lines, place)?);
+        }
+        let Some(line) = foreign.early.pop_front() else { return Ok(false) };
+        self.report.unterminated_last_line = !line.terminated;
+        if line.is_cut() {
+            self.report.cut_last_line = true;
+            return Ok(true);
+        }
+        match &line.content {
+            Ok(record) => {
+                foreign.draft.record(record, foreign.mapping.time(record.as_str()));
+                foreign.mapping.record(record, &mut foreign.draft);
+            }
+            Err(unreadable) => {
+                self.report.unreadable_lines += 1;
+                foreign.draft.note("unreadable", unreadable.describe(line.number));
+            }
+        }
+        for event in foreign.draft.take() {
+            self.intake.admit(&event, line.number).map_err(|kind| {
+                let place = Place { line: line.number, ..self.place() };
+                place.refuse(kind, line.start, Some(event.seq()))
+            })?;
+        }
+        let counts = foreign.draft.counts();
+        self.report.branches = counts.branches;
+        self.report.compactions = counts.compactions;
+        self.report.bridged_gaps = counts.bridged;
+        self.report.unrestored_messages = counts.unrestored;
+        Ok(true)
+    }
+
     /// Takes in one line; false at the end.
     fn read_line(&mut self) -> Result<bool, ImportError> {
+        if let Some(mut foreign) = self.foreign.take() {
+            let read = self.read_foreign(&mut foreign);
+            self.foreign = Some(foreign);
+            return read;
+        }
         let text = match self.lines.next() {
             Ok(Some(line)) => JsonText::parse(line),
             Ok(None) => return Ok(false),
@@ -374,39 +497,28 @@ impl<R: Read> Import<R> {
     }
 }
 
-/// Reads the first line that is not blank and makes sure that it is a header line.
-fn read_header_line<R: Read>(
-    lines: &mut Lines<R>,
-    options: &ImportOptions,
-) -> Result<(JsonText, ImportReport), ImportError> {
-    let parsed = match lines.next() {
-        Ok(Some(line)) => Ok(Some(JsonText::parse(line))),
-        Ok(None) => Ok(None),
-        Err(fault) => Err(fault),
-    };
-    let place = Place { file: options.file.as_ref(), session: None, line: lines.number(), intact: 0 };
-    let refuse = |kind, seq| place.refuse(kind, lines.start(), seq);
-    let text = match parsed {
-        Ok(Some(Ok(text))) => text,
-        Ok(Some(Err(_))) => return Err(refuse(broken_json(lines.readable()), None)),
-        Ok(None) => return Err(place.refuse(ImportErrorKind::Empty, 0, None)),
-        Err(fault) => return Err(place.line_fault(fault, lines, None)),
-    };
-    let tag = type_of(text.as_str());
-    if tag.as_deref() != Some("session") {
-        let seq = ["seq", "seq0"].iter().find_map(|key| json::member(text.as_str(), key)).and_then(json::integer);
-        let seq = seq.and_then(|seq| u64::try_from(seq).ok());
-        let found = match (tag, seq) {
-            (Some(tag), Some(seq)) => format!("the first line is event {seq} of type {tag:?}"),
-            (Some(tag), None) => format!("the first line is of type {tag:?}"),
-            (None, _) => "the first line is some other JSON".to_owned(),
-        };
-        return Err(refuse(ImportErrorKind::NoHeader { found }, seq));
+/// Gives the session the id that the caller wants.
+fn rename(header: &mut SessionHeader, options: &ImportOptions) -> Result<(), ImportErrorKind> {
+    if let Some(id) = &options.id {
+        header.id.clone_from(id);
     }
-    let mut report = ImportReport::default();
-    note_lines(&mut report, lines);
-    report.unterminated_last_line = !lines.terminated();
-    Ok((text, report))
+    header.check_stored().map_err(|error| ImportErrorKind::Header { detail: error.to_string() })
+}
+
+/// Makes sure that a log's first line is a header line.
+fn check_header_line(text: &JsonText, place: Place<'_>, start: u64) -> Result<(), ImportError> {
+    let tag = type_of(text.as_str());
+    if tag.as_deref() == Some("session") {
+        return Ok(());
+    }
+    let seq = ["seq", "seq0"].iter().find_map(|key| json::member(text.as_str(), key)).and_then(json::integer);
+    let seq = seq.and_then(|seq| u64::try_from(seq).ok());
+    let found = match (tag, seq) {
+        (Some(tag), Some(seq)) => format!("the first line is event {seq} of type {tag:?}"),
+        (Some(tag), None) => format!("the first line is of type {tag:?}"),
+        (None, _) => "the first line is some other JSON".to_owned(),
+    };
+    Err(place.refuse(ImportErrorKind::NoHeader { found }, start, seq))
 }
 
 fn note_lines<R: Read>(report: &mut ImportReport, lines: &Lines<R>) {
@@ -426,15 +538,6 @@ fn type_of(text: &str) -> Option<std::borrow::Cow<'_, str>> {
     }
 }
 
-/// Tells a line that ends too early from one that is wrong in itself.
-fn broken_json(line: &str) -> ImportErrorKind {
-    match serde_json::from_str::<&serde_json::value::RawValue>(line) {
-        Err(error) if error.is_eof() => ImportErrorKind::CutLine { detail: error.to_string() },
-        Err(error) => ImportErrorKind::Json { detail: error.to_string() },
-        Ok(_) => ImportErrorKind::Json { detail: "not one JSON value".to_owned() },
-    }
-}
-
 /// The seq that a broken line states, as far as it can be made out: it usually stands before the payload.
 fn sniffed_seq(line: &str) -> Option<u64> {
     let envelope = line.split_once("\"data\":").map_or(line, |(before, _)| before);
@@ -443,57 +546,4 @@ fn sniffed_seq(line: &str) -> Option<u64> {
         let end = rest.find(|letter: char| !letter.is_ascii_digit())?;
         rest.get(..end)?.parse().ok()
     })
-}
-
-/// Where a fault is, for errors.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    file: Option<&'a String>,
-    session: Option<&'a String>,
-    line: u64,
-    intact: u64,
-}
-
-impl Place<'_> {
-    fn refuse(&self, kind: ImportErrorKind, offset: u64, seq: Option<u64>) -> ImportError {
-        let session = self.session.filter(|id| !id.is_empty()).cloned();
-        ImportError {
-            kind: Box::new(kind),
-            file: self.file.cloned(),
-            session,
-            line: self.line,
-            offset,
-            seq,
-            intact: self.intact,
-        }
-    }
-
-    fn source_fault(&self, fault: SourceFault, offset: u64) -> ImportError {
-        match fault {
-            SourceFault::Io(error) => self.refuse(ImportErrorKind::Io(error), offset, None),
-            SourceFault::Zstd { offset, detail } => self.refuse(ImportErrorKind::Zstd { detail }, offset, None),
-            SourceFault::TooLarge { limit } => {
-                self.refuse(ImportErrorKind::TooLarge { what: "the decoded text", limit }, offset, None)
-            }
-        }
-    }
-
-    fn line_fault<R: Read>(&self, fault: LineFault, lines: &Lines<R>, seq: Option<u64>) -> ImportError {
-        match fault {
-            LineFault::Source(fault) => self.source_fault(fault, lines.bytes_decoded()),
-            LineFault::TooLong { limit } => {
-                let kind = ImportErrorKind::TooLarge { what: "the line", limit: limit as u64 };
-                self.refuse(kind, lines.start(), seq)
-            }
-            LineFault::TooMuchBlank { limit } => {
-                self.refuse(ImportErrorKind::TooLarge { what: "blank space", limit }, lines.start(), seq)
-            }
-            LineFault::NulRun { offset, length } => self.refuse(ImportErrorKind::NulRun { length }, offset, seq),
-            LineFault::Utf8 { offset } => self.refuse(ImportErrorKind::Utf8, offset, seq),
-            LineFault::CutCharacter { offset } => {
-                let detail = "inside a character".to_owned();
-                self.refuse(ImportErrorKind::CutLine { detail }, offset, seq)
-            }
-        }
-    }
 }

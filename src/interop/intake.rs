@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
+use super::calls::CallIds;
 use super::error::ImportErrorKind;
 use crate::event::chunk::ASSISTANT_CHUNK;
 use crate::event::limits::{MAX_SAFE_INTEGER, MIN_RUN_EVENTS};
@@ -37,6 +38,7 @@ pub(super) struct Intake {
     scratch: String,
     run: Option<ChunkRun>,
     ready: VecDeque<Item>,
+    calls: CallIds,
 }
 
 impl Intake {
@@ -48,12 +50,18 @@ impl Intake {
             scratch: String::new(),
             run: None,
             ready: VecDeque::new(),
+            calls: CallIds::default(),
         }
     }
 
     /// Seq of the next event.
     pub(super) fn next_seq(&self) -> u64 {
         self.validator.next_seq()
+    }
+
+    /// What was odd about call ids so far.
+    pub(super) fn calls(&self) -> &CallIds {
+        &self.calls
     }
 
     /// Takes in an event that is no packable delta, or one that is.
@@ -68,6 +76,7 @@ impl Intake {
             return Ok(Admitted::Repeated);
         }
         self.validator.check(event).map_err(ImportErrorKind::Invalid)?;
+        self.calls.note(event.event_type(), &event.data());
         self.end_run();
         self.ready.push_back(Item::Event(event.clone()));
         self.took(digest, line);

@@ -128,6 +128,11 @@ impl<R: Read> Lines<R> {
         }
     }
 
+    /// The current line as far as it was read, whatever it holds.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.line
+    }
+
     /// What of the current line can be read as text.
     pub(super) fn readable(&self) -> &str {
         let valid = std::str::from_utf8(&self.line).map_or_else(|error| error.valid_up_to(), str::len);

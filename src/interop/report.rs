@@ -2,12 +2,15 @@
 
 use serde::Serialize;
 
+use super::foreign::SourceFormat;
 use crate::session::upgrade::Upgraded;
 
 /// Counts of an import so far; complete once the log has been read to its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts about one file, not states")]
 pub struct ImportReport {
+    /// Who wrote the log.
+    pub source_format: SourceFormat,
     /// Events accepted.
     pub events: u64,
     /// Lines read, blank ones included.
@@ -38,6 +41,22 @@ pub struct ImportReport {
     pub upgraded: Upgraded,
     /// Events that stood in the log twice with identical bytes and were taken once.
     pub overlaps_dropped: u64,
+    /// Tool calls and results whose call id is empty or missing; kept as they are.
+    pub empty_call_ids: u64,
+    /// Tool calls that have the id of an earlier call; kept as they are.
+    pub repeated_call_ids: u64,
+    /// Places where a record of another tool goes on from an earlier message than the last one.
+    pub branches: u64,
+    /// Compactions of another tool, each a replacement on the surface.
+    pub compactions: u64,
+    /// Records whose parent was never written; they go on from the record before them.
+    pub bridged_gaps: u64,
+    /// Messages of a branch that was taken up again that were too far back to come again.
+    pub unrestored_messages: u64,
+    /// Lines of another tool's log that cannot be read; their bytes are kept in events.
+    pub unreadable_lines: u64,
+    /// The last line breaks off and was left out: its writer may be at work.
+    pub cut_last_line: bool,
     /// Blank lines passed over.
     pub blank_lines: u64,
     /// Lines that ended in CR LF.
@@ -53,6 +72,7 @@ impl ImportReport {
     pub fn is_verbatim(&self) -> bool {
         let filled = self.filled_seq + self.filled_time + self.filled_surface_op + self.overlaps_dropped;
         filled == 0
+            && self.source_format == SourceFormat::Sessionlog
             && self.upgraded.total() == 0
             && !self.filled_version
             && !self.filled_delegation_depth

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::engine::{Engine, EngineOptions};
 use crate::backend::{
-    AppendError, Backend, BackendError, ErrorKind, Expected, Head, ListPage, Opened, Page, ReadLimit, Revision, Taken,
+    AppendError, Backend, BackendError, ErrorKind, Expected, Head, ListPage, Opened, Page, ReadLimit, Revision,
+    SealingFailure, SealingObserver, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
@@ -144,6 +145,14 @@ impl Backend for SegmentBackend {
 
     fn locate(&self, id: &SessionId) -> Option<PathBuf> {
         Some(self.engine.locate(id))
+    }
+
+    fn sealing_failures(&self) -> Vec<SealingFailure> {
+        self.engine.sealing_failures()
+    }
+
+    fn observe_sealing(&self, observer: SealingObserver) {
+        self.engine.observe_sealing(observer);
     }
 
     async fn release(&self, id: &SessionId, epoch: u64) -> Result<(), BackendError> {

@@ -41,6 +41,8 @@ pub(crate) struct Builder {
     path: PathBuf,
     next_seq: u64,
     mark: Option<BatchMark>,
+    /// Files beside the journal, written and not synced yet: syncing all at the end lets the file system do it as one.
+    written: Vec<Box<dyn File>>,
 }
 
 /// A session that could not be given its name.
@@ -84,9 +86,10 @@ impl Builder {
         drop(store);
         let header_path = directory.file(HEADER_FILE);
         let file = site.files.open(&header_path, Access::CreateNew).map_err(failed)?;
-        write_all_at(&*file, &encode_header(header), 0).and_then(|()| file.sync_all()).map_err(failed)?;
+        write_all_at(&*file, &encode_header(header), 0).map_err(failed)?;
+        let mut written = vec![file];
         if let Some(prefix) = prefix
-            && !prefix.place(directory).map_err(failed)?
+            && !prefix.place(directory, &mut written).map_err(failed)?
         {
             return Err(
                 directory.error(ErrorKind::Io, "segments were replaced while they were to be shared; try again")
@@ -104,6 +107,7 @@ impl Builder {
             path,
             next_seq,
             mark: None,
+            written,
         })
     }
 
@@ -161,7 +165,10 @@ impl Builder {
             Err(Unpublished { error, stuck: None })
         };
         let directory = &self.directory;
-        let synced = self.journal.file.sync_all().and_then(|()| self.site.files.sync_directory(&directory.path));
+        let beside = self.written.iter().try_for_each(|file| file.sync_all());
+        let synced = beside
+            .and_then(|()| self.journal.file.sync_all())
+            .and_then(|()| self.site.files.sync_directory(&directory.path));
         if let Err(error) = synced {
             return plain(directory, directory.io("syncing a new session", &directory.path, error));
         }

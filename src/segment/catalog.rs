@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::bytes::{crc, u32_at};
-use super::directory::{HEADER_FILE, SessionDirectory, read_small};
+use super::directory::{HEADER_FILE, SessionDirectory, TEMPORARY, read_small};
 use super::files::{Access, FileKind, Files, write_all_at};
 use super::journal;
 use super::lock;
@@ -114,7 +114,7 @@ impl Catalog {
                 && u32_at(frame, 8)? == VERSION
                 && crc(&[frame.get(..16)?, packed]) == u32_at(frame, 16)?;
             let length = usize::try_from(u32_at(frame, 12)?).ok().filter(|length| sound && *length <= MAX_BYTES)?;
-            let text = super::sealed::block::decompress(packed, length, &[])?;
+            let text = super::frame::unpack(packed, length, &[])?;
             serde_json::from_slice(&text).ok()
         };
         Self { entries: read().unwrap_or_default(), changed: false }
@@ -158,6 +158,22 @@ impl Catalog {
         let before = self.entries.len();
         self.entries.retain(|name, _| names.binary_search(name).is_ok());
         self.changed |= self.entries.len() != before;
+    }
+
+    /// Forgets one session.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.changed |= self.entries.remove(name).is_some();
+    }
+
+    /// Whether an entry that would be believed says something else than the session's log.
+    pub(crate) fn contradicts(&self, name: &str, directory: &SessionDirectory) -> bool {
+        let Some(entry) = self.entries.get(name).filter(|entry| entry.summary(directory).is_some()) else {
+            return false;
+        };
+        match summarise(directory) {
+            Ok(summary) => *entry != Entry::of(&summary, entry.stamps.clone()),
+            Err(_) => false,
+        }
     }
 
     /// The session's summary: from its entry while that holds, else from its log.
@@ -261,8 +277,8 @@ fn summarise(directory: &SessionDirectory) -> Result<Summary, BackendError> {
         }
     }
     let mut bytes = 0_u64;
-    for name in directory.names()? {
-        if let Ok(stat) = directory.files.stat(&directory.file(&name)) {
+    for name in directory.names()?.iter().filter(|name| !name.starts_with(TEMPORARY)) {
+        if let Ok(stat) = directory.files.stat(&directory.file(name)) {
             bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 });
         }
     }

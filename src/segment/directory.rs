@@ -20,6 +20,10 @@ pub(crate) const LOCK_FILE: &str = "lock";
 pub(crate) const TORN_DIRECTORY: &str = "torn";
 /// Names that start so belong to something being built or removed; no key and no file of a session starts with a dot.
 pub(crate) const TEMPORARY: &str = ".tmp-";
+/// Names that start so, among the sessions, are those of sessions in the trash.
+pub(crate) const TRASHED: &str = ".trash-";
+/// Hex digits of the time in such a name: epoch milliseconds for nine thousand years.
+const TRASHED_DIGITS: usize = 12;
 
 /// First bytes of a header file.
 const HEADER_MAGIC: [u8; 8] = *b"slogHEAD";
@@ -150,11 +154,11 @@ impl SessionDirectory {
         Ok(Layout { segments: seqs("seg"), journals: seqs("log") })
     }
 
-    /// Reads the session's header, checking that it belongs in this directory.
+    /// Reads the session's header, whichever session's it is.
     ///
     /// # Errors
-    /// `NotFound` without a directory; damage of class bad header, identity mismatch or wrong file type; `Unsupported`.
-    pub(crate) fn read_header(&self) -> Result<SessionHeader, BackendError> {
+    /// As [`SessionDirectory::read_header`], without identity mismatch.
+    pub(crate) fn read_any_header(&self) -> Result<SessionHeader, BackendError> {
         let path = self.file(HEADER_FILE);
         let bad = |detail: &str| {
             let detail = format!("{detail}; the header cannot be told any more, the journals beside it may be whole");
@@ -188,11 +192,17 @@ impl SessionDirectory {
             }
             _ => {}
         }
-        let header = match SessionHeader::parse(&text) {
-            Ok(header) => header,
-            Err(error) => return bad(&error.to_string()),
-        };
-        let place = self.path.file_name().and_then(|name| name.to_str());
+        SessionHeader::parse(&text).or_else(|error| bad(&error.to_string()))
+    }
+
+    /// Reads the session's header, checking that it belongs in this directory.
+    ///
+    /// # Errors
+    /// `NotFound` without a directory; damage of class bad header, identity mismatch or wrong file type; `Unsupported`.
+    pub(crate) fn read_header(&self) -> Result<SessionHeader, BackendError> {
+        let header = self.read_any_header()?;
+        let path = self.file(HEADER_FILE);
+        let place = self.path.file_name().and_then(|name| name.to_str()).map(key_in);
         let fits = match (&self.id, header.session_id()) {
             (Some(expected), Ok(id)) => *expected == id,
             (None, Ok(id)) => place == Some(key::key(&id).as_str()),
@@ -206,6 +216,25 @@ impl SessionDirectory {
         }
         Ok(header)
     }
+}
+
+/// The name in the trash of the session with this key that was put there at `time`, in epoch milliseconds.
+pub(crate) fn trashed_name(key: &str, time: u64) -> String {
+    format!("{TRASHED}{time:0TRASHED_DIGITS$x}-{key}")
+}
+
+/// When a session was put into the trash, and its key; `None` for any other name.
+pub(crate) fn parse_trashed(name: &str) -> Option<(u64, &str)> {
+    let (digits, key) = name.strip_prefix(TRASHED)?.split_at_checked(TRASHED_DIGITS)?;
+    let key = key.strip_prefix('-').filter(|key| !key.is_empty())?;
+    let time = u64::from_str_radix(digits, 16).ok()?;
+    // One spelling alone.
+    (trashed_name(key, time) == name).then_some((time, key))
+}
+
+/// The key in a directory's name, whether the session is in the trash or not.
+fn key_in(name: &str) -> &str {
+    parse_trashed(name).map_or(name, |(_, key)| key)
 }
 
 /// The session's identity as its journals name it.

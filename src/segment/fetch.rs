@@ -23,10 +23,9 @@ pub(crate) fn events(mut reader: Reader, seqs: &[u64]) -> Result<Vec<Event>, Bac
         let behind = if let Some(segment) = reader.segment()? {
             let Some((index, block)) = segment.block_of(seq) else { break };
             let (here, _) = rest.split_at(rest.partition_point(|seq| *seq < block.next_seq));
-            let events = segment.conversation(&directory, index)?;
-            let events = events.into_iter().filter(|event| here.binary_search(&event.seq()).is_ok());
+            let events = segment.conversation(&directory, index, &|seq, _, _| here.binary_search(&seq).is_ok())?;
             let before = found.len();
-            found.extend(events.map(|event| (event.seq(), event)));
+            found.extend(events.into_iter().map(|event| (event.seq(), event)));
             if found.len() - before < here.len() {
                 for item in segment.block(&directory, index)? {
                     pick(&item, here, &mut found);

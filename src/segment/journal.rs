@@ -3,11 +3,15 @@
 use super::bytes::{array_at, crc, u16_at, u32_at, u64_at};
 use crate::event::limits::MAX_SAFE_INTEGER;
 
-/// First bytes of every journal.
-pub(crate) const MAGIC: [u8; 8] = *b"slogJRNL";
+/// A kind of file that starts with this header, and the version of it that this crate writes and reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Format {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u16,
+}
 
-/// The journal format that this crate writes.
-pub(crate) const VERSION: u16 = 1;
+/// Journals.
+pub(crate) const FORMAT: Format = Format { magic: *b"slogJRNL", version: 1 };
 
 /// Number of the one checksum algorithm so far: CRC-32 as in IEEE 802.3.
 pub(crate) const CHECKSUM_CRC32: u8 = 1;
@@ -60,14 +64,14 @@ pub(crate) enum HeaderFault {
 
 impl JournalHeader {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
-        self.encode_as(MAGIC)
+        self.encode_as(FORMAT)
     }
 
     /// The header of another kind of file with the same layout.
-    pub(crate) fn encode_as(&self, magic: [u8; 8]) -> [u8; HEADER_BYTES] {
+    pub(crate) fn encode_as(&self, format: Format) -> [u8; HEADER_BYTES] {
         let mut out = Vec::with_capacity(HEADER_BYTES);
-        out.extend_from_slice(&magic);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&format.magic);
+        out.extend_from_slice(&format.version.to_le_bytes());
         out.push(CHECKSUM_CRC32);
         out.push(0);
         out.extend_from_slice(&HEADER_LENGTH.to_le_bytes());
@@ -89,14 +93,15 @@ impl JournalHeader {
 
     /// Reads a header from the first bytes of a file: all of it, or as much as [`JournalHeader::sample_bytes`].
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
-        let header = Self::decode_as(bytes, MAGIC)?;
+        let header = Self::decode_as(bytes, FORMAT)?;
         // What a journal continues starts before it and holds records.
         let continues = |before: Predecessor| before.first_seq < header.first_seq;
         if header.predecessor.is_none_or(continues) { Ok(header) } else { Err(HeaderFault::Bad) }
     }
 
-    /// As [`JournalHeader::decode`], for a kind of file with this magic.
-    pub(crate) fn decode_as(bytes: &[u8], magic: [u8; 8]) -> Result<Self, HeaderFault> {
+    /// As [`JournalHeader::decode`], for another kind of file.
+    pub(crate) fn decode_as(bytes: &[u8], format: Format) -> Result<Self, HeaderFault> {
+        let magic = format.magic;
         let known = bytes.len().min(magic.len());
         if bytes.len() < HEADER_BYTES {
             let plausible = bytes.get(..known) == magic.get(..known);
@@ -106,7 +111,7 @@ impl JournalHeader {
                 HeaderFault::Bad
             });
         }
-        Self::decode_whole(bytes, magic).unwrap_or(Err(HeaderFault::Bad))
+        Self::decode_whole(bytes, format).unwrap_or(Err(HeaderFault::Bad))
     }
 
     /// How many bytes [`JournalHeader::decode`] may need.
@@ -114,7 +119,7 @@ impl JournalHeader {
         MAX_HEADER_BYTES
     }
 
-    fn decode_whole(bytes: &[u8], magic: [u8; 8]) -> Option<Result<Self, HeaderFault>> {
+    fn decode_whole(bytes: &[u8], format: Format) -> Option<Result<Self, HeaderFault>> {
         let header = bytes.get(..HEADER_BYTES)?;
         if header.iter().all(|byte| *byte == 0) {
             return Some(Err(HeaderFault::Nul));
@@ -122,14 +127,14 @@ impl JournalHeader {
         // Magic, version, length and the checksum at the end stay where they are in every version.
         let length = usize::try_from(u32_at(bytes, 12)?).ok()?;
         let checked = length.checked_sub(4)?;
-        let sound = bytes.get(..8)? == magic
+        let sound = bytes.get(..8)? == format.magic
             && (HEADER_BYTES..=MAX_HEADER_BYTES).contains(&length)
             && crc(&[bytes.get(..checked)?]) == u32_at(bytes, checked)?;
         if !sound {
             return Some(Err(HeaderFault::Bad));
         }
         let version = u16_at(bytes, 8)?;
-        if version != VERSION || *bytes.get(10)? != CHECKSUM_CRC32 {
+        if version != format.version || *bytes.get(10)? != CHECKSUM_CRC32 {
             return Some(Err(HeaderFault::Foreign(version)));
         }
         let predecessor =
@@ -146,7 +151,7 @@ impl JournalHeader {
             && header.first_seq <= largest
             && (1..=largest).contains(&header.epoch)
             && header.predecessor.is_none_or(|before| before.end > FIRST_RECORD)
-            && header.encode_as(magic) == bytes.get(..HEADER_BYTES)?;
+            && header.encode_as(format) == bytes.get(..HEADER_BYTES)?;
         Some(if plausible { Ok(header) } else { Err(HeaderFault::Bad) })
     }
 }

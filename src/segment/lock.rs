@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::directory::{LOCK_FILE, SessionDirectory, read_small};
-use super::files::{Access, File, Files, Identity, Lock, write_all_at};
-use crate::backend::{BackendError, ErrorKind, Holder};
+use super::files::{Access, File, Files, Identity, Lock, is_wrong_type, write_all_at};
+use crate::backend::{BackendError, Damage, DamageClass, ErrorKind, Holder};
 use crate::sync::pause;
 
 /// How often a lock is tried. Readers hold it for a moment to see whether a writer is there.
@@ -155,9 +155,17 @@ impl StoreLock {
     /// Takes the lock, waiting for others to finish.
     ///
     /// # Errors
-    /// `Busy` when it cannot be had for seconds; I/O.
+    /// `Busy` when it cannot be had for seconds; damage when something else stands in its place; I/O.
     pub(crate) fn take(files: &dyn Files, path: &Path) -> Result<Self, BackendError> {
-        let failed = |error| BackendError::io("locking the store", path, error);
+        let failed = |error| {
+            if !is_wrong_type(&error) {
+                return BackendError::io("locking the store", path, error);
+            }
+            let damage = Damage { class: DamageClass::WrongFileType, offset: None, intact_before: 0 };
+            let detail =
+                "something that is not a regular file stands where the store's lock belongs; move it away to write";
+            BackendError::new(ErrorKind::Damaged, detail).with_file(path).with_damage(damage)
+        };
         let file = open_or_create(files, path).map_err(failed)?;
         for _ in 0..STORE_ATTEMPTS {
             if file.try_lock(Lock::Exclusive).map_err(failed)? {

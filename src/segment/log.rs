@@ -28,6 +28,16 @@ pub(crate) struct Newest {
     pub(crate) length: u64,
 }
 
+/// How large a journal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct JournalSize {
+    pub(crate) first_seq: u64,
+    /// Length of the file in bytes.
+    pub(crate) length: u64,
+    /// Bytes of the bodies of its records, unpacked.
+    pub(crate) weight: u64,
+}
+
 /// What a scan of a log found.
 #[derive(Debug)]
 pub(crate) struct LogEnd {
@@ -41,6 +51,8 @@ pub(crate) struct LogEnd {
     pub(crate) torn: Option<TornTail>,
     /// Bytes of all segments and journals.
     pub(crate) bytes: u64,
+    /// The journals behind the segments that hold records.
+    pub(crate) journals: Vec<JournalSize>,
     /// Files that hold nothing that is not sealed elsewhere: what a writer that was stopped did not remove.
     pub(crate) leftovers: Vec<PathBuf>,
 }
@@ -170,6 +182,7 @@ fn scan_once(directory: &SessionDirectory, layout: &Layout, visit: Visit<'_>) ->
         last_batch: None,
         torn: None,
         bytes: 0,
+        journals: Vec::new(),
         leftovers: Vec::new(),
     };
     let mut live: &[u64] = &layout.journals;
@@ -375,6 +388,7 @@ fn run(
     visit: Visit<'_>,
 ) -> Result<u64, BackendError> {
     let mut single = None;
+    let mut weight = 0_u64;
     let mut last_append = scanner.offset;
     while stop.is_none_or(|stop| scanner.next_seq < stop) {
         let start = (scanner.offset, scanner.next_seq);
@@ -401,12 +415,17 @@ fn run(
                 let whole = record.header.is_first() && record.header.is_last();
                 single = whole.then_some((record, prefix));
                 log.last_batch = prefix.batch;
+                weight = weight.saturating_add(prefix.body_bytes(&record.header));
                 if let Err(fault) = visit.record(scanner, &record) {
                     (scanner.offset, scanner.next_seq) = start;
                     return Err(scanner.error(directory, fault));
                 }
             }
         }
+    }
+    if weight > 0 {
+        let Journal { header, length, .. } = &scanner.journal;
+        log.journals.push(JournalSize { first_seq: header.first_seq, length: *length, weight });
     }
     if let Some((record, prefix)) = single {
         // A batch of one record is its own mark.

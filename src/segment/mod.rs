@@ -32,10 +32,11 @@
 //!
 //! - [`files`]: the only way to the file system, real or simulated.
 //! - [`key`]: session ids as directory names.
-//! - `store_file`, `directory`, `journal`, `record`: the formats, byte for byte; `format-spec/` describes them.
+//! - `store_file`, `directory`, `journal`, `record`, `frame`: the formats, byte for byte; `format-spec/` describes them.
 //! - `scan`, `log`: the one scanner, for a journal and for the chain of journals.
 //! - `sealed`: segments that stand for journals, written once for size and for reading; `seal`, `sealer`: making them.
 //! - `lock`, `writer`, `recovery`, `builder`: owning, appending, taking over, creating.
+//! - `engine`: the operations on a store: creating, forking, listing, removing, the trash.
 //! - [`Reader`], [`Engine`], [`SegmentBackend`]: what the rest of the crate and applications use.
 //!
 //! # Durability
@@ -53,6 +54,7 @@ mod directory;
 mod engine;
 mod fetch;
 pub mod files;
+mod frame;
 #[cfg(test)]
 mod interleavings;
 mod journal;
@@ -67,6 +69,7 @@ mod scan;
 mod seal;
 mod sealed;
 mod sealer;
+mod select;
 mod store_file;
 mod tree;
 mod trust;
@@ -75,9 +78,9 @@ mod writer;
 
 pub use backend::SegmentBackend;
 pub use catalog::{Summarised, Summary};
-pub use engine::{Engine, EngineOptions};
+pub use engine::{Engine, EngineOptions, Remains, SectionBytes, Sections, StateError, Trashed};
 pub use reader::Reader;
 pub use record::MAX_BODY_BYTES;
 pub use seal::{SealOptions, Sealed};
-pub use sealer::SealingFailure;
-pub use verify::{CheckStatus, SessionCheck};
+pub use select::Selection;
+pub use verify::{CheckStatus, Rebuilt, SessionCheck};

@@ -225,7 +225,8 @@ impl Reader {
     pub fn seek(&mut self, seq: u64) {
         if seq != self.next_seq {
             self.next_seq = seq;
-            self.place = None;
+            // Forward within the journals is found by passing over what lies between.
+            self.place = self.place.take().filter(|place| seq >= place.scanner.next_seq);
             // A segment is entered at any place; which one it is, is looked at again when it does not hold the seq.
             self.sealed = self.sealed.take().filter(|sealed| seq >= sealed.segment.footer.first_seq);
         }
@@ -487,7 +488,9 @@ impl Reader {
             end = Some(end.map_or(this, |known: (u64, bool)| if this.0 > known.0 { this } else { known }));
         }
         let (end, continued) = end.unwrap_or((0, true));
-        if names.last().is_some_and(|last| *last > seq) {
+        if let Some(next) = names.iter().copied().find(|name| *name > seq) {
+            // What is wrong with the next file itself says more than that it is not where it should be.
+            Segment::open(&self.directory, next, end)?;
             let detail = format!("no file holds the events from seq {end} on");
             return Err(self.directory.damage(DamageClass::Gap, &self.directory.path, None, end, detail));
         }

@@ -1,8 +1,7 @@
 //! Records: how a journal frames batches.
 
-use std::io::Read as _;
-
 use super::bytes::{crc, u16_at, u32_at};
+use super::frame;
 use crate::backend::{BackendError, BatchMark, ErrorKind};
 use crate::event::batch::encode_items;
 use crate::event::envelope::check_event;
@@ -142,15 +141,19 @@ impl Prefix {
         (count > 0).then_some(Self { first_seq, next_seq, batch, inflated, body_at })
     }
 
+    /// Length of the body before compression, in bytes.
+    pub(crate) fn body_bytes(&self, header: &RecordHeader) -> u64 {
+        let stored = u64::from(header.length).saturating_sub(self.body_at as u64);
+        self.inflated.map_or(stored, |inflated| inflated as u64)
+    }
+
     /// The body of a whole payload, inflated if need be: what [`Batch::encode`] wrote.
     pub(crate) fn body(&self, payload: &[u8]) -> Option<Vec<u8>> {
         let stored = payload.get(self.body_at..)?;
-        let Some(length) = self.inflated else { return Some(stored.to_vec()) };
-        // Grows with what really comes out, and stops one byte behind what is claimed.
-        let mut body = Vec::new();
-        let decoder = zstd::stream::read::Decoder::with_buffer(stored).ok()?.single_frame();
-        decoder.take(length as u64 + 1).read_to_end(&mut body).ok()?;
-        (body.len() == length).then_some(body)
+        match self.inflated {
+            Some(length) => frame::unpack(stored, length, &[]),
+            None => Some(stored.to_vec()),
+        }
     }
 
     /// The items of a whole payload; `None` if they are not what the prefix says.
@@ -407,6 +410,14 @@ mod tests {
             put_varint(&mut payload, claimed);
             payload.extend_from_slice(&zeros);
             assert!(Prefix::decode(&header, &payload).unwrap().body(&payload).is_none());
+        }
+        let body = zstd::bulk::compress(&vec![0; 5000], 3).unwrap();
+        for (behind, whole) in [(&[][..], true), (&[0], false), (&body, false)] {
+            let mut payload = vec![0, 1];
+            put_varint(&mut payload, 5000);
+            payload.extend_from_slice(&body);
+            payload.extend_from_slice(behind);
+            assert_eq!(Prefix::decode(&header, &payload).unwrap().body(&payload).is_some(), whole, "{behind:?}");
         }
         let mut payload = vec![0, 1];
         put_varint(&mut payload, MAX_BODY_BYTES as u64 + 1);

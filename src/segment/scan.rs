@@ -50,7 +50,13 @@ impl Journal {
         let file = match directory.files.open(&path, Access::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Opening::Gone),
-            Err(error) => return Err(directory.io("opening a journal", &path, error)),
+            Err(error) => {
+                let mut error = directory.io("opening a journal", &path, error);
+                if let Some(damage) = &mut error.damage {
+                    damage.intact_before = intact_before;
+                }
+                return Err(error);
+            }
         };
         let failed = |error| directory.io("reading a journal's header", &path, error);
         let stat = file.stat().map_err(failed)?;

@@ -1,40 +1,36 @@
 //! Sealing in the background: one thread of low priority for all sessions of an engine.
+//!
+//! Reading, compressing and writing the segment need no lock, because the journals concerned change no more. The lock is taken for
+//! the moment in which the segment gets its name: the live writer's own, or, when nobody has the session open, its lock afresh.
+//! So neither opening nor closing a session waits for sealing, in this process or another; whoever comes first is served, and a
+//! segment that comes too late is thrown away.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::directory::SessionDirectory;
 use super::lock::SessionLock;
 use super::random::Random;
-use super::seal;
-use crate::backend::{BackendError, ErrorKind};
+use super::seal::{self, Extent};
+use crate::backend::{BackendError, ErrorKind, SealingCause, SealingFailure, SealingObserver};
 use crate::event::SessionId;
 use crate::sync::{Signal, Worker, lock as locked};
 
-/// Why a session's journals were not sealed. They stay in service, and the next rotation or [`Engine::seal`](super::Engine::seal)
-/// tries again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SealingFailure {
-    /// The session.
-    pub session: SessionId,
-    /// The kind of error; `None` for a panic.
-    pub kind: Option<ErrorKind>,
-    /// What happened, for people.
-    pub detail: String,
-}
+/// Most sessions whose failures are kept; beyond it the oldest is forgotten.
+const MAX_FAILURES: usize = 1024;
 
-/// A session whose journals before `upto` are to be sealed.
+/// A session that has something to be sealed.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: SessionId,
     pub(crate) directory: SessionDirectory,
-    /// The writer's lock, shared so that no other writer comes before the job is done.
-    pub(crate) lock: Arc<SessionLock>,
     pub(crate) random: Arc<Random>,
-    /// First seq of the journal that the writer goes on in.
-    pub(crate) upto: u64,
+    pub(crate) extent: Extent,
+    /// The live writer's lock, as long as there is one.
+    pub(crate) lock: Weak<SessionLock>,
 }
 
 /// The queue and its thread, which is started with the first job.
@@ -44,18 +40,43 @@ pub(crate) struct Sealer {
     thread: Mutex<Option<(u32, Worker)>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     queue: Mutex<Queue>,
     changed: Signal,
     stop: AtomicBool,
     failures: Mutex<BTreeMap<String, SealingFailure>>,
+    observers: Mutex<Vec<SealingObserver>>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("queue", &self.queue).field("failures", &self.failures).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Job>,
-    running: Option<SessionId>,
+    running: Option<Running>,
+}
+
+/// The job that the thread is at.
+#[derive(Debug)]
+struct Running {
+    id: SessionId,
+    /// The process whose thread it is: a forked one has a copy of this and no thread.
+    process: u32,
+    /// Whether it is giving a segment its name, under the session's lock.
+    committing: bool,
+    /// Set when somebody else wants the session.
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Queue {
+    fn at(&self, id: &SessionId) -> Option<&Running> {
+        self.running.as_ref().filter(|running| running.id == *id && running.process == std::process::id())
+    }
 }
 
 impl Sealer {
@@ -73,33 +94,53 @@ impl Sealer {
             let spawned = Worker::spawn("sessionlog-sealing", move || state.work());
             match spawned {
                 Ok(handle) => *thread = Some((std::process::id(), handle)),
-                Err(error) => tracing::warn!(%error, "no thread for sealing; it waits for the session's release"),
+                Err(error) => tracing::warn!(%error, "no thread for sealing; the journals stay in service"),
             }
         }
     }
 
-    /// Brings a session's job to its end: waits for one that is running, and does one that is waiting here and now.
-    pub(crate) fn finish(&self, id: &SessionId) {
+    /// Has a session's jobs give way to somebody who needs its lock. Waits at most for the moment in which a segment gets its name.
+    pub(crate) fn give_way(&self, id: &SessionId) {
         let mut queue = locked(&self.state.queue);
-        let index = queue.waiting.iter().position(|job| job.id == *id);
-        let job = index.and_then(|index| queue.waiting.remove(index));
-        while queue.running.as_ref() == Some(id) {
-            queue = self.state.changed.wait(queue, &self.state.queue);
+        queue.waiting.retain(|job| job.id != *id);
+        if let Some(running) = queue.at(id) {
+            running.cancelled.store(true, Ordering::Relaxed);
         }
-        drop(queue);
-        if let Some(job) = job {
-            self.state.run(&job);
+        self.state.wait_for_commit(queue, id);
+    }
+
+    /// Waits until no job holds the lock of a session that its writer has just let go.
+    pub(crate) fn let_go(&self, id: &SessionId) {
+        self.state.wait_for_commit(locked(&self.state.queue), id);
+    }
+
+    /// Waits until nothing is left to do.
+    pub(crate) fn finish(&self) {
+        let here = std::process::id();
+        let served = locked(&self.thread).as_ref().is_some_and(|(process, _)| *process == here);
+        let mut queue = locked(&self.state.queue);
+        while served
+            && (!queue.waiting.is_empty() || queue.running.as_ref().is_some_and(|running| running.process == here))
+        {
+            queue = self.state.changed.wait(queue, &self.state.queue);
         }
     }
 
-    /// The sessions whose last sealing failed.
+    /// The sessions whose last sealing failed, the longest failing first.
     pub(crate) fn failures(&self) -> Vec<SealingFailure> {
-        locked(&self.state.failures).values().cloned().collect()
+        let mut failures: Vec<_> = locked(&self.state.failures).values().cloned().collect();
+        failures.sort_by_key(|failure| failure.since);
+        failures
+    }
+
+    /// Has `observer` told of every attempt.
+    pub(crate) fn observe(&self, observer: SealingObserver) {
+        locked(&self.state.observers).push(observer);
     }
 
     /// A session was sealed by other means, or is gone.
     pub(crate) fn settle(&self, id: &SessionId) {
-        locked(&self.state.failures).remove(id.as_str());
+        self.state.report(id, None);
     }
 }
 
@@ -115,6 +156,8 @@ impl Drop for Sealer {
         let thread = locked(&self.thread).take();
         if let Some((process, handle)) = thread
             && process == std::process::id()
+            // The last handle may be dropped by an observer, on that very thread.
+            && !handle.is_current()
             && !handle.join()
         {
             tracing::warn!("the sealing thread ended in a panic");
@@ -136,48 +179,100 @@ impl State {
                 }
                 queue = self.changed.wait(queue, &self.queue);
             };
-            queue.running = Some(job.id.clone());
+            let cancelled = Arc::new(AtomicBool::new(false));
+            queue.running = Some(Running {
+                id: job.id.clone(),
+                process: std::process::id(),
+                committing: false,
+                cancelled: Arc::clone(&cancelled),
+            });
             drop(queue);
-            self.run(&job);
-            // The lock goes before anyone is told that the job is done.
+            self.run(&job, &cancelled);
             drop(job);
             locked(&self.queue).running = None;
             self.changed.wake_all();
         }
     }
 
-    fn run(&self, job: &Job) {
-        let go_on =
-            || !self.stop.load(Ordering::Relaxed) && matches!(job.lock.is_held(&*job.directory.files), Ok(true));
-        if !go_on() {
-            return;
+    fn wait_for_commit<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, id: &SessionId) {
+        while queue.at(id).is_some_and(|running| running.committing) {
+            queue = self.changed.wait(queue, &self.queue);
         }
-        let sealed =
-            catch_unwind(AssertUnwindSafe(|| seal::seal_rotated(&job.directory, &job.random, job.upto, &go_on)));
-        let failure = match sealed {
-            Ok(Ok(())) => None,
-            // Whoever stopped it knows.
-            Ok(Err(_)) if self.stop.load(Ordering::Relaxed) => return,
-            Ok(Err(error)) => Some(failure(&job.id, &error)),
-            Err(_) => Some(SealingFailure {
-                session: job.id.clone(),
-                kind: None,
-                detail: "sealing ended in a panic; the journals stay in service".to_owned(),
-            }),
-        };
-        let mut failures = locked(&self.failures);
-        match failure {
-            None => drop(failures.remove(job.id.as_str())),
-            Some(failure) => {
-                tracing::warn!(session = %job.id, detail = failure.detail, "a session's journals could not be sealed");
-                failures.insert(job.id.as_str().to_owned(), failure);
+    }
+
+    fn run(&self, job: &Job, cancelled: &AtomicBool) {
+        let stopped = || self.stop.load(Ordering::Relaxed) || cancelled.load(Ordering::Relaxed);
+        let commit = |work: &mut dyn FnMut(&SessionLock) -> Result<(), BackendError>| self.commit(job, &stopped, work);
+        let sealed = catch_unwind(AssertUnwindSafe(|| {
+            seal::in_background(&job.directory, &job.random, job.extent, &|| !stopped(), &commit)
+        }));
+        if let Some(running) = &mut locked(&self.queue).running {
+            running.committing = false;
+        }
+        self.changed.wake_all();
+        let failed = |cause, detail: String| SealingFailure { session: job.id.clone(), since: now(), cause, detail };
+        match sealed {
+            // Whoever stopped it or took the session knows.
+            Ok(Err(_)) if stopped() => {}
+            Ok(Err(error)) if error.kind == ErrorKind::Busy => {}
+            Ok(Err(error)) if error.kind == ErrorKind::NotFound => self.report(&job.id, None),
+            Ok(Ok(())) => self.report(&job.id, None),
+            Ok(Err(error)) => {
+                self.report(&job.id, Some(failed(SealingCause::Error(error.kind), error.to_string())));
+            }
+            Err(_) => {
+                let detail = "sealing ended in a panic; the journals stay in service".to_owned();
+                self.report(&job.id, Some(failed(SealingCause::Panic, detail)));
             }
         }
     }
+
+    /// Does the last, short part of a job under the session's lock.
+    fn commit(
+        &self,
+        job: &Job,
+        stopped: &dyn Fn() -> bool,
+        work: &mut dyn FnMut(&SessionLock) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        {
+            let mut queue = locked(&self.queue);
+            if stopped() {
+                return Err(seal::stopped(&job.directory));
+            }
+            if let Some(running) = &mut queue.running {
+                running.committing = true;
+            }
+        }
+        match job.lock.upgrade() {
+            Some(lock) => work(&lock),
+            None => work(&SessionLock::take(&job.directory)?),
+        }
+    }
+
+    /// Notes how an attempt ended and tells whoever wants to know.
+    fn report(&self, id: &SessionId, mut failure: Option<SealingFailure>) {
+        {
+            let mut failures = locked(&self.failures);
+            let earlier = failures.remove(id.as_str());
+            if let Some(failure) = &mut failure {
+                tracing::warn!(session = %id, cause = %failure.cause, detail = failure.detail, "a session could not be sealed");
+                failure.since = earlier.map_or(failure.since, |earlier| earlier.since);
+                failures.insert(id.as_str().to_owned(), failure.clone());
+                if failures.len() > MAX_FAILURES {
+                    let oldest = failures.iter().min_by_key(|(_, failure)| failure.since);
+                    let oldest = oldest.map(|(name, _)| name.clone());
+                    oldest.map(|name| failures.remove(&name));
+                }
+            }
+        }
+        locked(&self.observers).retain(|observer| observer(id, failure.as_ref()));
+    }
 }
 
-fn failure(id: &SessionId, error: &BackendError) -> SealingFailure {
-    SealingFailure { session: id.clone(), kind: Some(error.kind), detail: error.to_string() }
+/// Epoch milliseconds.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Lets this thread give way to others where the system has priorities for threads.

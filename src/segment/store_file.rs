@@ -44,7 +44,14 @@ pub(crate) fn read(files: &dyn Files, root: &Path) -> Result<Option<StoreId>, Ba
     match decode(&bytes) {
         Some(Ok(id)) => Ok(Some(id)),
         Some(Err(version)) => {
-            let detail = format!("store layout {version} is newer than this build reads; upgrade");
+            let detail = if version > LAYOUT_VERSION {
+                format!("store layout {version} is newer than this build reads; upgrade")
+            } else {
+                format!(
+                    "store layout {version} is older than what this build reads: export its sessions with the build that wrote \
+                     them and import them again. The store is left as it is"
+                )
+            };
             let damage = Damage { class: DamageClass::ForeignVersion, offset: Some(8), intact_before: 0 };
             Err(BackendError::new(ErrorKind::Unsupported, detail).with_file(&path).with_damage(damage))
         }

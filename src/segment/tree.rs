@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::directory::{SessionDirectory, TEMPORARY, TORN_DIRECTORY};
-use super::files::{FileKind, Files};
+use super::files::{FileKind, Files, Stat};
 use super::lock;
 
 /// Removes a directory with everything in it. Follows no link and uses no stack, however deep.
@@ -29,9 +29,36 @@ pub(crate) fn remove(files: &dyn Files, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Facts about every regular file below a directory. Follows no link and uses no stack; what disappears meanwhile is passed over.
+pub(crate) fn files(files: &dyn Files, path: &Path) -> io::Result<Vec<Stat>> {
+    let mut found = Vec::new();
+    let mut pending = vec![path.to_owned()];
+    while let Some(directory) = pending.pop() {
+        let names = match files.read_directory(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && directory != path => continue,
+            names => names?,
+        };
+        for name in names {
+            let entry = directory.join(name);
+            match files.stat(&entry) {
+                Ok(stat) if stat.kind == FileKind::Directory => pending.push(entry),
+                Ok(stat) if stat.kind == FileKind::File => found.push(stat),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Removes what writers of a session left under temporary names. The caller holds the session's lock, so they are gone.
 pub(crate) fn clear_session(directory: &SessionDirectory) {
     for place in [directory.path.clone(), directory.file(TORN_DIRECTORY)] {
+        // A link in its place may lead anywhere.
+        if !directory.files.stat(&place).is_ok_and(|stat| stat.kind == FileKind::Directory) {
+            continue;
+        }
         let names = directory.files.read_directory(&place).unwrap_or_default();
         for name in names.iter().filter(|name| name.starts_with(TEMPORARY)) {
             let path = place.join(name);

@@ -9,7 +9,6 @@ use std::path::Path;
 use super::files::{FileKind, Files, Identity};
 use crate::backend::{BackendError, Damage, DamageClass, ErrorKind};
 
-const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
 /// Checks that `path` is a directory and not a link to one.
@@ -40,9 +39,7 @@ pub(crate) fn check(files: &dyn Files, path: &Path, trusted: bool) -> Result<Ide
     } else if mode & OTHERS_WRITE != 0 {
         format!("everybody may write to this directory (mode {mode:o})")
     } else {
-        if mode & GROUP_WRITES != 0 {
-            tracing::warn!(directory = %path.display(), mode = format!("{mode:o}"), "the group may write to the store");
-        }
+        // A group is often its user's own; that it may write is said when the store is opened.
         return Ok(identity);
     };
     if trusted {

@@ -1,15 +1,18 @@
-//! The full check of a session.
+//! The full check of a session, and rebuilding what is derived from its records.
 
-use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
 
-use super::directory::SessionDirectory;
-use super::log::{self, Visitor};
+use super::directory::{SessionDirectory, TEMPORARY};
+use super::files::{Access, write_all_at};
+use super::log::{self, LogEnd, Visitor};
+use super::random::Random;
 use super::scan::{Content, Fault, Record, Scanner};
+use super::sealed::derived::{self, Replay, Right, Wrong};
+use super::sealed::footer::Footer;
 use super::sealed::segment::Segment;
 use crate::backend::{BackendError, DamageClass, ErrorKind, TornTail};
-use crate::event::chunk::ASSISTANT_CHUNK;
 use crate::event::{Item, json};
-use crate::session::fold::Fold;
 
 /// How a session fared in a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,54 +44,36 @@ pub struct SessionCheck {
 
 /// Looks at everything: blocks, payloads, and whether what a segment derives from its events follows from them.
 struct Thorough {
-    /// State of the log so far; `None` behind an event that no session accepts, where there are no checkpoints either.
-    fold: Option<Fold>,
+    replay: Replay,
+    /// What does not follow, in log order.
+    wrong: Vec<Wrong>,
+    /// Whether the journals' payloads are looked at, too.
+    journals: bool,
 }
 
 impl Visitor for Thorough {
     fn begin(&mut self) {
-        self.fold = Some(Fold::new());
+        self.replay = Replay::new();
+        self.wrong.clear();
     }
 
     fn segment(&mut self, directory: &SessionDirectory, segment: &Segment) -> Result<(), BackendError> {
-        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        let mut last_time = 0;
-        for (index, block) in segment.footer.blocks.iter().enumerate() {
-            for item in segment.block(directory, index)? {
-                let (name, count) = match &item {
-                    Item::Event(event) => (event.event_type(), 1),
-                    Item::Run(run) => (ASSISTANT_CHUNK, run.len()),
-                };
-                match counts.get_mut(name) {
-                    Some(sum) => *sum += count,
-                    None => drop(counts.insert(name.to_owned(), count)),
-                }
-                if !payload_is_json(&item) {
-                    let detail = "a payload in a sealed segment is not valid JSON";
-                    let place = Some(block.offset);
-                    return Err(directory.damage(DamageClass::Checksum, &segment.path, place, block.first_seq, detail));
-                }
-                last_time = item.last_time();
-                self.fold = self.fold.take().and_then(|mut fold| fold.apply_item(&item).ok().map(|()| fold));
+        let wrong = self.replay.segment(directory, segment, |block, item| {
+            if payload_is_json(item) {
+                return Ok(());
             }
-        }
-        if segment.until.is_some() {
-            // What it derives holds for the session that it was sealed in.
-            return Ok(());
-        }
-        let state = self.fold.as_ref().map(|fold| fold.checkpoint().state);
-        let wrong = if counts != segment.footer.counts || last_time != segment.footer.last_time {
-            "the counts in the segment's footer are not those of its events"
-        } else if state != segment.footer.checkpoint {
-            "the checkpoint in the segment's footer does not follow from the log"
-        } else {
-            return Ok(());
-        };
-        Err(directory.damage(DamageClass::Checksum, &segment.path, None, segment.next_seq(), wrong))
+            let detail = "a payload in a sealed segment is not valid JSON";
+            Err(directory.damage(DamageClass::Checksum, &segment.path, Some(block.offset), block.first_seq, detail))
+        })?;
+        self.wrong.extend(wrong);
+        Ok(())
     }
 
     fn record(&mut self, scanner: &mut Scanner, record: &Record) -> Result<(), Fault> {
         let Content::Batch(prefix) = record.content else { return Ok(()) };
+        if !self.journals {
+            return Ok(());
+        }
         let sound = scanner.items(record, &prefix)?.iter().all(payload_is_json);
         if sound { Ok(()) } else { Err(Fault::Nonsense("a payload is not valid JSON")) }
     }
@@ -102,20 +87,44 @@ fn payload_is_json(item: &Item) -> bool {
     }
 }
 
+/// Checks everything; damage of the records comes before parts that merely do not follow from them.
+fn check(directory: &SessionDirectory, journals: bool) -> Result<(LogEnd, Vec<Wrong>), BackendError> {
+    directory.check()?;
+    directory.read_header()?;
+    check_log(directory, journals)
+}
+
+fn check_log(directory: &SessionDirectory, journals: bool) -> Result<(LogEnd, Vec<Wrong>), BackendError> {
+    let mut look = Thorough { replay: Replay::new(), wrong: Vec::new(), journals };
+    let log = log::scan_with(directory, &mut look)?;
+    Ok((log, look.wrong))
+}
+
 pub(crate) fn session(directory: &SessionDirectory) -> SessionCheck {
-    let check = || {
-        directory.check()?;
-        directory.read_header()?;
-        log::scan_with(directory, &mut Thorough { fold: None })
-    };
-    match check() {
-        Ok(log) => SessionCheck {
-            status: if log.torn.is_some() { CheckStatus::Torn } else { CheckStatus::Ok },
-            events: log.next_seq,
-            bytes: log.bytes,
-            torn: log.torn,
-            error: None,
-        },
+    conclude(directory, check(directory, true))
+}
+
+/// Checks the log alone, whatever the header says.
+pub(crate) fn log(directory: &SessionDirectory) -> SessionCheck {
+    conclude(directory, check_log(directory, true))
+}
+
+fn conclude(directory: &SessionDirectory, checked: Result<(LogEnd, Vec<Wrong>), BackendError>) -> SessionCheck {
+    match checked {
+        Ok((log, wrong)) => {
+            let error = wrong.first().map(|wrong| wrong.error(directory));
+            SessionCheck {
+                status: match (&error, &log.torn) {
+                    (Some(_), _) => CheckStatus::Damaged,
+                    (None, Some(_)) => CheckStatus::Torn,
+                    (None, None) => CheckStatus::Ok,
+                },
+                events: log.next_seq,
+                bytes: log.bytes,
+                torn: log.torn,
+                error,
+            }
+        }
         Err(error) => SessionCheck {
             status: if error.kind == ErrorKind::Unsupported { CheckStatus::Unsupported } else { CheckStatus::Damaged },
             events: error.damage.as_ref().map_or(0, |damage| damage.intact_before),
@@ -123,5 +132,290 @@ pub(crate) fn session(directory: &SessionDirectory) -> SessionCheck {
             torn: None,
             error: Some(error),
         },
+    }
+}
+
+/// A derived part that was wrong and has been derived afresh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// What was wrong.
+    pub class: DamageClass,
+    /// The file that was replaced.
+    pub file: PathBuf,
+}
+
+/// Derives afresh what does not follow from the records. The caller holds the session's lock. A segment keeps its blocks byte by
+/// byte; it is replaced by one with another footer. `journals` says whether payloads in journals are checked first, too.
+///
+/// # Errors
+/// Damage of the records (then nothing was changed), I/O.
+pub(crate) fn rebuild(
+    directory: &SessionDirectory,
+    random: &Random,
+    journals: bool,
+) -> Result<Vec<Rebuilt>, BackendError> {
+    let (_, wrong) = check(directory, journals)?;
+    let mut rebuilt = Vec::with_capacity(wrong.len());
+    for wrong in wrong {
+        match &wrong.right {
+            Right::Footer(first_seq, footer) => replace_footer(directory, random, *first_seq, footer, &wrong)?,
+            Right::Checkpoint(salt, checkpoint) => derived::write_checkpoint(directory, random, *salt, checkpoint)?,
+        }
+        tracing::info!(class = %wrong.class, path = %wrong.path.display(), "a derived part was rebuilt");
+        rebuilt.push(Rebuilt { class: wrong.class, file: wrong.path });
+    }
+    Ok(rebuilt)
+}
+
+fn replace_footer(
+    directory: &SessionDirectory,
+    random: &Random,
+    first_seq: u64,
+    footer: &Footer,
+    wrong: &Wrong,
+) -> Result<(), BackendError> {
+    let Some(segment) = Segment::open(directory, first_seq, first_seq)? else { return Err(directory.not_found()) };
+    if segment.until.is_some() {
+        let detail = "the index of a segment that is shared with another session is wrong and cannot be replaced in this one; \
+                      export the session and import it under another id";
+        return Err(directory.damage(wrong.class, &wrong.path, None, wrong.next_seq, detail));
+    }
+    let failed = |error| directory.io("replacing a segment's footer", &segment.path, error);
+    let temporary = directory.file(&format!("{TEMPORARY}{:016x}", random.number().map_err(failed)?));
+    let write = || -> io::Result<()> {
+        let file = directory.files.open(&temporary, Access::CreateNew)?;
+        let end = segment.copy_blocks(|piece, at| write_all_at(&*file, piece, at))?;
+        write_all_at(&*file, &footer.encode(end, segment.header.salt)?, end)?;
+        file.sync_all()?;
+        directory.files.rename(&temporary, &segment.path)?;
+        directory.files.sync_directory(&directory.path)
+    };
+    write().map_err(|error| {
+        // Best effort; the next writer clears what remains.
+        let _ = directory.files.remove_file(&temporary);
+        failed(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::backend::Expected;
+    use crate::event::{Batch, JsonText, SessionHeader, SessionId};
+    use crate::sample::Recording;
+    use crate::segment::files::{Fault as PlannedFault, FaultKind, SimulatedFiles};
+    use crate::segment::{Engine, EngineOptions, SealOptions};
+
+    const SEGMENT: &str = "/store/sessions/s/00000000000000000000.seg";
+
+    fn engine(files: &SimulatedFiles) -> Engine {
+        let options = EngineOptions::new().files(Arc::new(files.clone())).background_sealing(false);
+        options.open("/store").unwrap()
+    }
+
+    /// A sealed session with a journal behind; of several blocks from about 80,000 events on.
+    fn store(count: usize) -> (SimulatedFiles, SessionId, u64) {
+        let files = SimulatedFiles::new(3);
+        let engine = engine(&files);
+        let id = SessionId::new("s").unwrap();
+        let events: Vec<_> = Recording::new(9).events(count as u64).compacting().iter().collect();
+        let (sealed, behind) = events.split_at(count - 20);
+        let batch = |events: &[crate::event::Event]| Batch::pack(events.to_vec()).unwrap();
+        let head = engine.append(&id, Some(&SessionHeader::new("s")), Expected::ABSENT, &batch(sealed)).unwrap();
+        engine.release(&id, head.epoch).unwrap();
+        engine.seal(&id, SealOptions::new().level(1)).unwrap();
+        let head = engine.take_over(&id).unwrap().head;
+        let expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
+        engine.append(&id, None, expected, &batch(behind)).unwrap();
+        engine.release(&id, head.epoch).unwrap();
+        assert_eq!(engine.verify(&id).status, CheckStatus::Ok);
+        (files, id, count as u64)
+    }
+
+    fn directory(files: &SimulatedFiles, id: &SessionId, name: &str) -> SessionDirectory {
+        let path = Path::new("/store/sessions").join(name);
+        SessionDirectory { files: Arc::new(files.clone()), path, id: Some(id.clone()) }
+    }
+
+    /// Puts another footer into the segment, with every checksum right.
+    fn plant(files: &SimulatedFiles, id: &SessionId, change: impl FnOnce(&mut Footer)) {
+        let segment = Segment::open(&directory(files, id, "s"), 0, 0).unwrap().unwrap();
+        let mut footer = segment.footer.clone();
+        change(&mut footer);
+        let end = usize::try_from(segment.footer.blocks.last().unwrap().end().unwrap()).unwrap();
+        let mut bytes = files.contents(Path::new(SEGMENT)).unwrap();
+        bytes.truncate(end);
+        bytes.extend(footer.encode(end as u64, segment.header.salt).unwrap());
+        files.overwrite(Path::new(SEGMENT), &bytes).unwrap();
+    }
+
+    /// What is planted, and how it is told.
+    type Case = (&'static str, DamageClass, fn(&mut Footer));
+
+    const CASES: [Case; 7] = [
+        ("blocks meet elsewhere", DamageClass::DerivedIndex, |footer| {
+            footer.blocks[0].next_seq -= 1;
+            footer.blocks[1].first_seq -= 1;
+        }),
+        ("an unpacked length", DamageClass::DerivedIndex, |footer| footer.blocks[0].conversation.unpacked += 1),
+        ("another type", DamageClass::DerivedCounts, |footer| {
+            let count = footer.counts.remove("turn/start").unwrap();
+            footer.counts.insert("turn/begin".to_owned(), count);
+        }),
+        ("the last time", DamageClass::DerivedCounts, |footer| footer.last_time += 1),
+        ("the surface", DamageClass::DerivedCheckpoint, |footer| {
+            let state = footer.checkpoint.take().unwrap();
+            let nodes = state.as_str().find("\"nodes\":[").unwrap() + 9;
+            let comma = state.as_str()[nodes..].find(',').unwrap() + nodes;
+            let text = format!("{}{}", &state.as_str()[..nodes], &state.as_str()[comma + 1..]);
+            footer.checkpoint = Some(JsonText::parse(&text).unwrap());
+        }),
+        ("no checkpoint", DamageClass::DerivedCheckpoint, |footer| footer.checkpoint = None),
+        ("one of another layout", DamageClass::DerivedCheckpoint, |footer| {
+            footer.checkpoint = Some(JsonText::parse("{\"v\":999}").unwrap());
+        }),
+    ];
+
+    #[test]
+    fn every_wrong_derived_part_is_told_as_such_and_rebuilt_from_the_records() {
+        for (what, class, change) in CASES {
+            let (files, id, count) = store(if what == CASES[0].0 { 90_000 } else { 1_000 });
+            let sound = files.contents(Path::new(SEGMENT)).unwrap();
+            plant(&files, &id, change);
+            let engine = engine(&files);
+            let check = engine.verify(&id);
+            let error = check.error.unwrap();
+            let damage = error.damage.clone().unwrap();
+            assert_eq!((check.status, check.events, damage.class), (CheckStatus::Damaged, count, class), "{what}");
+            assert_eq!(error.file.as_deref(), Some(Path::new(SEGMENT)), "{what}");
+            assert!(error.to_string().contains("--repair-derived"), "{error}");
+
+            let live = engine.take_over(&id).unwrap().head;
+            assert_eq!(engine.rebuild_derived(&id).unwrap_err().kind, ErrorKind::Busy);
+            engine.release(&id, live.epoch).unwrap();
+            let rebuilt = engine.rebuild_derived(&id).unwrap();
+            assert_eq!(rebuilt, [Rebuilt { class, file: SEGMENT.into() }], "{what}");
+            assert_eq!(engine.verify(&id).status, CheckStatus::Ok, "{what}");
+            assert!(files.contents(Path::new(SEGMENT)).unwrap() == sound, "{what}: byte by byte as before");
+            assert_eq!(engine.rebuild_derived(&id).unwrap(), []);
+
+            // The next sealing does so, too.
+            plant(&files, &id, change);
+            engine.seal(&id, SealOptions::new().level(1)).unwrap();
+            let check = engine.verify(&id);
+            assert_eq!((check.status, check.events), (CheckStatus::Ok, count), "{what}: {:?}", check.error);
+        }
+    }
+
+    #[test]
+    fn r2_power_lost_at_any_call_of_rebuilding_leaves_the_segment_before_or_after() {
+        let (_, class, change) = CASES[4];
+        for call in 1.. {
+            let (files, id, count) = store(1_000);
+            plant(&files, &id, change);
+            let broken = engine(&files);
+            files.fail(PlannedFault { call, operation: None, lasting: false, kind: FaultKind::PowerOff });
+            let result = broken.rebuild_derived(&id);
+            drop(broken);
+            files.crash();
+            let engine = engine(&files);
+            let check = engine.verify(&id);
+            assert_eq!(check.events, count, "call {call}: {:?}", check.error);
+            let wrong = check.error.and_then(|error| error.damage).map(|damage| damage.class);
+            assert!(wrong == Some(class) || wrong.is_none(), "call {call}: {wrong:?}");
+            assert!(result.is_err() || wrong.is_none(), "call {call}");
+            engine.rebuild_derived(&id).unwrap();
+            assert_eq!(engine.verify(&id).status, CheckStatus::Ok, "call {call}");
+            if result.is_ok() {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_bad_block_is_no_derived_part_whatever_else_is_wrong() {
+        let (files, id, _) = store(1_000);
+        plant(&files, &id, CASES[4].2);
+        let mut bytes = files.contents(Path::new(SEGMENT)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        files.overwrite(Path::new(SEGMENT), &bytes).unwrap();
+        let engine = engine(&files);
+        let class = |error: BackendError| error.damage.map(|damage| damage.class);
+        assert_eq!(class(engine.verify(&id).error.unwrap()), Some(DamageClass::Checksum));
+        assert_eq!(class(engine.rebuild_derived(&id).unwrap_err()), Some(DamageClass::Checksum));
+        assert!(files.contents(Path::new(SEGMENT)).unwrap() == bytes);
+    }
+
+    #[test]
+    fn the_checkpoint_of_a_fork_is_compared_and_rebuilt_like_any_other() {
+        let (files, id, _) = store(1_000);
+        let engine = EngineOptions::new().files(Arc::new(files.clone())).open("/store").unwrap();
+        let child = SessionId::new("child").unwrap();
+        engine.fork(&id, 700, &SessionHeader::new("child")).unwrap();
+        engine.finish_sealing();
+        let opened = engine.open_session(&child).unwrap();
+        let checkpoint = opened.checkpoint.unwrap();
+        assert_eq!((checkpoint.next_seq, opened.head.next_seq), (701, 701));
+        assert_eq!(engine.verify(&child).status, CheckStatus::Ok);
+
+        let place = directory(&files, &child, "child");
+        let salt = Segment::open(&place, 0, 0).unwrap().unwrap().header.salt;
+        let other = crate::backend::Checkpoint {
+            state: JsonText::parse(&checkpoint.state.as_str().replace("\"nextTurn\":", "\"nextTurn\":1")).unwrap(),
+            ..checkpoint.clone()
+        };
+        derived::write_checkpoint(&place, &Random::new(Some(1)), salt, &other).unwrap();
+        let damage = engine.verify(&child).error.unwrap().damage.unwrap();
+        assert_eq!((damage.class, damage.intact_before), (DamageClass::DerivedCheckpoint, 701));
+        let rebuilt = engine.rebuild_derived(&child).unwrap();
+        assert_eq!(rebuilt[0].file, place.file(derived::CHECKPOINT_FILE));
+        assert_eq!(engine.open_session(&child).unwrap().checkpoint.unwrap(), checkpoint);
+
+        // One that cannot be read, or is another session's, is none.
+        let path = place.file(derived::CHECKPOINT_FILE);
+        let bytes = files.contents(&path).unwrap();
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 2;
+            files.overwrite(&path, &bad).unwrap();
+            assert_eq!(engine.open_session(&child).unwrap().checkpoint, None, "byte {at}");
+        }
+        assert_eq!(engine.verify(&child).status, CheckStatus::Ok);
+        assert!(derived::read_checkpoint(&place, salt + 1, 701).is_none());
+    }
+
+    #[test]
+    fn the_catalogue_is_compared_with_the_log_and_rebuilt() {
+        let (files, id, count) = store(1_000);
+        let summarised = engine(&files).summaries().unwrap();
+        assert_eq!(summarised[0].summary.as_ref().unwrap().events, count);
+        let path = Path::new("/store/catalog");
+        let bytes = files.contents(path).unwrap();
+        let text = zstd::decode_all(&bytes[20..]).unwrap();
+        let text = String::from_utf8(text).unwrap().replace("\"events\":1000", "\"events\":1001");
+        let packed = zstd::bulk::compress(text.as_bytes(), 1).unwrap();
+        let mut bad = bytes[..16].to_vec();
+        let checksum = crate::segment::bytes::crc(&[&bad, &packed]);
+        bad.extend(checksum.to_le_bytes());
+        bad.extend(packed);
+        files.overwrite(path, &bad).unwrap();
+
+        let engine = engine(&files);
+        let check = engine.verify(&id);
+        let error = check.error.unwrap();
+        assert_eq!((check.status, check.events), (CheckStatus::Damaged, count));
+        assert_eq!((error.damage.unwrap().class, error.file.as_deref()), (DamageClass::Catalogue, Some(path)));
+        assert_eq!(
+            engine.rebuild_derived(&id).unwrap(),
+            [Rebuilt { class: DamageClass::Catalogue, file: path.into() }]
+        );
+        assert_eq!(engine.verify(&id).status, CheckStatus::Ok);
+        let again = self::engine(&files);
+        assert_eq!(again.verify(&id).status, CheckStatus::Ok);
+        assert_eq!(again.summaries().unwrap()[0].summary.as_ref().unwrap().events, count);
     }
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::option_option, reason = "absent, null and a value are three different things in a checkpoint")]
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::difference::ValueDigest;
 use super::fold::{Fold, OpenStep, OpenTurn, Route, TypeCount};
 use super::request::{RequestHead, object};
 use super::surface::SurfaceState;
-use super::usage::{self, Reported, Usage};
+use super::usage::{Reported, Usage};
 use crate::backend::Checkpoint;
 use crate::event::content::TokenUsage;
 use crate::event::limits::MAX_SAFE_INTEGER;
@@ -82,10 +83,11 @@ impl Fold {
     pub fn from_checkpoint(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
         let refuse = |problem: &str| CheckpointError { next_seq: checkpoint.next_seq, problem: problem.to_owned() };
         let state = &checkpoint.state;
-        if json::member(state.as_str(), "v").and_then(json::integer) != Some(STATE_VERSION) {
+        let members = Members::of(state.as_str());
+        if members.get("v").and_then(json::integer) != Some(STATE_VERSION) {
             return Err(refuse("its layout is not the one that this build writes"));
         }
-        let fold = read_fold(state).ok_or_else(|| refuse("its state is not one that this build writes"))?;
+        let fold = read_fold(&members).ok_or_else(|| refuse("its state is not one that this build writes"))?;
         if fold.next_seq != checkpoint.next_seq || fold.next_seq > MAX_SAFE_INTEGER.unsigned_abs() {
             return Err(refuse("its state holds for another seq"));
         }
@@ -190,10 +192,6 @@ fn read_count(text: &str) -> Option<TypeCount> {
     Some(TypeCount { count: unsigned(count)?, first_required: unsigned_or_null(first)? })
 }
 
-fn read_counts(text: &str) -> Option<Option<TokenUsage>> {
-    if text == "null" { Some(None) } else { usage::counts(text).map(Some) }
-}
-
 fn read_frame(text: &str) -> Option<(u64, ValueDigest)> {
     let [seq, digest] = row(text)?;
     let digest = u128::from_str_radix(&json::string(digest)?, 16).ok()?;
@@ -210,10 +208,63 @@ fn read_slot(text: &str) -> Option<Slot> {
     })
 }
 
-fn read_usage(text: &str) -> Option<((u64, u64), Reported)> {
-    let [turn, step, chunk, message] = row(text)?;
-    let reported = Reported { chunk: read_counts(chunk)?, message: read_counts(message)? };
-    Some(((unsigned(turn)?, unsigned(step)?), reported))
+/// The rows that [`usage_rows`] wrote. There is one for every step of the log, so they are read without going through each
+/// one's parts again and again.
+fn read_usage(text: &str) -> Option<BTreeMap<(u64, u64), Reported>> {
+    let mut rows = Rows(text.strip_prefix('[')?);
+    let mut steps = Vec::new();
+    while !rows.take("]") {
+        let separated = rows.take(",") != steps.is_empty();
+        if !separated || !rows.take("[") {
+            return None;
+        }
+        let turn = rows.number()?;
+        let step = rows.take(",").then(|| rows.number())??;
+        let chunk = rows.take(",").then(|| rows.counts())??;
+        let message = rows.take(",").then(|| rows.counts())??;
+        steps.push(((turn, step), Reported { chunk, message }));
+        if !rows.take("]") {
+            return None;
+        }
+    }
+    rows.0.is_empty().then(|| steps.into_iter().collect())
+}
+
+/// What is left of a text of known form.
+struct Rows<'a>(&'a str);
+
+impl Rows<'_> {
+    fn take(&mut self, expected: &str) -> bool {
+        let rest = self.0.strip_prefix(expected);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = self.0.split_at_checked(digits)?;
+        self.0 = rest;
+        unsigned(number)
+    }
+
+    fn counts(&mut self) -> Option<Option<TokenUsage>> {
+        if self.take("null") {
+            return Some(None);
+        }
+        let input = self.take("{\"inputTokens\":").then(|| self.number())??;
+        let output = self.take(",\"outputTokens\":").then(|| self.number())??;
+        let mut usage = TokenUsage::new(input, output);
+        for (key, count) in [
+            (",\"cacheReadTokens\":", &mut usage.cache_read_tokens),
+            (",\"cacheWriteTokens\":", &mut usage.cache_write_tokens),
+            (",\"reasoningTokens\":", &mut usage.reasoning_tokens),
+        ] {
+            if self.take(key) {
+                *count = Some(self.number()?);
+            }
+        }
+        self.take("}").then_some(Some(usage))
+    }
 }
 
 fn read_ranges(text: &str) -> Option<Sources> {
@@ -234,55 +285,69 @@ fn read_route(text: &str) -> Option<Route> {
     })
 }
 
-/// Reads a member with `read` if it is there; the outer `None` says that it is there and malformed.
-fn maybe<T>(state: &str, key: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
-    match json::member(state, key) {
-        None => Some(None),
-        Some(value) => read(value).map(Some),
+/// The members of a state, found in one pass over it.
+struct Members<'a>(BTreeMap<Cow<'a, str>, &'a str>);
+
+impl<'a> Members<'a> {
+    fn of(state: &'a str) -> Self {
+        Self(json::members(state).into_iter().flatten().collect())
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.0.get(key).copied()
+    }
+
+    /// Reads a member with `read` if it is there; the outer `None` says that it is there and malformed.
+    fn maybe<T>(&self, key: &str, read: impl FnOnce(&'a str) -> Option<T>) -> Option<Option<T>> {
+        match self.get(key) {
+            None => Some(None),
+            Some(value) => read(value).map(Some),
+        }
     }
 }
 
-fn read_fold(state: &JsonText) -> Option<Fold> {
-    let text = state.as_str();
-    let need = |key| json::member(text, key);
+fn read_fold(members: &Members<'_>) -> Option<Fold> {
+    let need = |key| members.get(key);
     let each = |key| need(key).and_then(json::elements);
-    let header = match (maybe(text, "headerSeq", unsigned)?, state.member("header")) {
+    // Copies: what is kept must not keep the whole state's text.
+    let copy = |key| members.get(key).map(JsonText::trusted);
+    let header = match (members.maybe("headerSeq", unsigned)?, copy("header")) {
         (None, None) => None,
         (Some(seq), Some(head)) => Some((seq, RequestHead::of_snapshot(&head)?)),
         _ => return None,
     };
-    let turn = maybe(text, "turn", |text| {
+    let turn = members.maybe("turn", |text| {
         let [turn, started_at] = row(text)?;
         Some(OpenTurn { turn: unsigned(turn)?, started_at: unsigned(started_at)? })
     })?;
-    let step = maybe(text, "step", |text| {
+    let step = members.maybe("step", |text| {
         let [turn, step, started_at] = row(text)?;
         Some(OpenStep { turn: unsigned(turn)?, step: unsigned(step)?, started_at: unsigned(started_at)? })
     })?;
-    let slots = maybe(text, "calls", |text| json::elements(text)?.map(read_slot).collect::<Option<Vec<_>>>())?;
+    let slots = members.maybe("calls", |text| json::elements(text)?.map(read_slot).collect::<Option<Vec<_>>>())?;
     Some(Fold {
         next_seq: unsigned(need("nextSeq")?)?,
-        last_time: maybe(text, "lastTime", json::integer)?,
+        last_time: members.maybe("lastTime", json::integer)?,
         surface: SurfaceState {
             nodes: Arc::new(each("nodes")?.map(unsigned).collect::<Option<_>>()?),
             replace_generation: unsigned(need("replaceGeneration")?)?,
             frames: each("frames")?.map(read_frame).collect::<Option<_>>()?,
         },
         header,
-        todos: state.member("todos"),
-        route: maybe(text, "route", read_route)?,
-        title: maybe(text, "title", |text| json::string(text).map(String::from))?,
+        todos: copy("todos"),
+        route: members.maybe("route", read_route)?,
+        title: members.maybe("title", |text| json::string(text).map(String::from))?,
         turn,
         step,
-        step_chunks: maybe(text, "stepChunks", read_ranges)?.unwrap_or_default(),
+        step_chunks: members.maybe("stepChunks", read_ranges)?.unwrap_or_default(),
         calls: StepCalls::from_slots(slots.unwrap_or_default()),
         next_turn: unsigned(need("nextTurn")?)?,
         next_step: unsigned(need("nextStep")?)?,
-        usage: Usage { steps: Arc::new(each("usage")?.map(read_usage).collect::<Option<_>>()?) },
+        usage: Usage { steps: Arc::new(read_usage(need("usage")?)?) },
         chunks: read_count(need("chunks")?)?,
         types: json::members(need("types")?)?
             .map(|(name, seen)| Some((name.as_ref().into(), read_count(seen)?)))
             .collect::<Option<_>>()?,
-        last_mark: maybe(text, "lastMark", unsigned)?,
+        last_mark: members.maybe("lastMark", unsigned)?,
     })
 }

@@ -154,6 +154,16 @@ impl Fold {
         }
     }
 
+    /// Folds in streamed deltas that are not at hand, up to seq `next_seq`. The time of the last event stays that of the last one
+    /// that was at hand.
+    pub(crate) fn apply_unread_deltas(&mut self, next_seq: u64) {
+        if let Some(count) = next_seq.checked_sub(self.next_seq).filter(|count| *count > 0) {
+            let time = self.last_time;
+            self.apply_deltas(self.next_seq, count, 0);
+            self.last_time = time;
+        }
+    }
+
     /// Folds in an event that [`Fold::check`] accepted in this very state.
     pub(crate) fn apply_checked(&mut self, event: &Event, checked: Checked) {
         let (seq, time) = (event.seq(), event.time());

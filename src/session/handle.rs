@@ -7,7 +7,7 @@ use super::error::{AppendError, SessionError};
 use super::invariants;
 use super::options::{Observer, SessionOptions};
 use super::publication::{self, Lane, Publication};
-use super::seed::Seed;
+use super::seed::{Prepared, Seed};
 use super::state::State;
 use super::validator::{InvalidEvent, Problem};
 use crate::event::chunk::{ASSISTANT_CHUNK, Delta};
@@ -76,7 +76,15 @@ impl Session {
         seed: impl Into<Seed>,
         options: SessionOptions,
     ) -> Result<Self, SessionError> {
-        let state = State::of_seed(seed.into(), &options.vocabulary)?;
+        Self::from_prepared(header, seed.into().try_into()?, options)
+    }
+
+    pub(crate) fn from_prepared(
+        header: SessionHeader,
+        seed: Prepared,
+        options: SessionOptions,
+    ) -> Result<Self, SessionError> {
+        let state = State::of_seed(seed, &options.vocabulary)?;
         let mark = state.fold.next_seq() > 0 && !state.fold.ends_in_mark();
         let session = Self::assemble(header, state, options, false)?;
         session.open(mark)?;
@@ -88,7 +96,15 @@ impl Session {
     /// # Errors
     /// As [`Session::from_seed`].
     pub fn view(header: SessionHeader, seed: impl Into<Seed>, options: SessionOptions) -> Result<Self, SessionError> {
-        let state = State::of_seed(seed.into(), &options.vocabulary)?;
+        Self::view_prepared(header, seed.into().try_into()?, options)
+    }
+
+    pub(crate) fn view_prepared(
+        header: SessionHeader,
+        seed: Prepared,
+        options: SessionOptions,
+    ) -> Result<Self, SessionError> {
+        let state = State::of_seed(seed, &options.vocabulary)?;
         Self::assemble(header, state, options, true)
     }
 

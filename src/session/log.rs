@@ -41,12 +41,11 @@ pub(crate) struct Log {
 impl Log {
     /// Adds a delta at the end. No allocation unless the run's own buffers grow or a new run begins.
     pub(crate) fn push_delta(&mut self, head: &Arc<RunHead>, seq: u64, time: i64, body: &str) {
-        if let Some(run) = self.tail.as_mut() {
-            let same_head = Arc::ptr_eq(run.head(), head);
-            if (same_head || **run.head() == **head) && run.accepts(head, seq, time, body) {
-                run.push_unchecked(time, body);
-                return;
-            }
+        if let Some(run) = self.tail.as_mut()
+            && run.accepts(head, seq, time, body)
+        {
+            run.push_unchecked(time, body);
+            return;
         }
         self.end_run();
         self.tail = Some(ChunkRun::start(Arc::clone(head), seq, time, body));

@@ -20,7 +20,7 @@ mod publication;
 mod read;
 pub mod repair;
 pub mod request;
-mod seed;
+pub(crate) mod seed;
 mod state;
 pub mod surface;
 pub mod upgrade;

@@ -8,7 +8,7 @@ use super::fold::{Checked, Fold};
 use super::fork::{BoundaryScan, ForkAt};
 use super::history::History;
 use super::log::Log;
-use super::seed::Seed;
+use super::seed::Prepared;
 use crate::event::run::RunHead;
 use crate::event::{Event, Item, Vocabulary};
 
@@ -29,10 +29,10 @@ impl State {
     }
 
     /// Validates and folds a seed (E4, V2).
-    pub(crate) fn of_seed(seed: Seed, vocabulary: &Vocabulary) -> Result<Self, SessionError> {
+    pub(crate) fn of_seed(seed: Prepared, vocabulary: &Vocabulary) -> Result<Self, SessionError> {
         let mut state = Self::new();
-        if let Some((checkpoint, surface_events)) = seed.checkpoint {
-            state.fold = Fold::from_checkpoint(&checkpoint)?;
+        if let Some((fold, surface_events)) = seed.base {
+            state.fold = fold;
             state.older = surface_events.into_iter().map(|event| (event.seq(), event)).collect();
             let nodes = Arc::clone(&state.fold.surface.nodes);
             let found = |seq: &u64| state.older.get(seq).ok_or(SessionError::SurfaceEvent { seq: *seq });

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::backend::ErrorKind;
+use crate::backend::{ErrorKind, SealingFailure};
 
 /// Whether what is appended becomes durable. Events that wait for their window are healthy; events that could not be written are
 /// not, and stay visible here until they are.
@@ -24,23 +24,33 @@ pub enum Health {
         /// Bytes waiting.
         bytes: usize,
     },
+    /// Everything that had to be written was, but what is stored could not be rewritten into fewer bytes: these sessions take more
+    /// space than they need. Each is here until sealing it succeeds. Hidden while durability is degraded.
+    Unsealed(Vec<SealingFailure>),
     /// The store was opened with persistence off: nothing is ever written.
     Off,
 }
 
 impl Health {
-    /// Whether everything that had to be written was.
+    /// Whether everything that had to be written was; so also when sealing fails, which is about space alone.
     pub fn is_ok(&self) -> bool {
-        *self == Self::Ok
+        matches!(self, Self::Ok | Self::Unsealed(_))
     }
 
-    /// The state of two sessions seen as one: the worse one, with waiting events and bytes added up and the earlier failure first.
+    /// This state where sealing of these sessions fails.
+    #[must_use]
+    pub(crate) fn with_sealing(self, failures: Vec<SealingFailure>) -> Self {
+        if self == Self::Ok && !failures.is_empty() { Self::Unsealed(failures) } else { self }
+    }
+
+    /// The durability of two sessions seen as one: the worse one, with waiting events and bytes added up and the earlier failure
+    /// first.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Off, _) | (_, Self::Off) => Self::Off,
-            (Self::Ok, other) => other,
-            (this, Self::Ok) => this,
+            (Self::Ok | Self::Unsealed(_), other) => other,
+            (this, Self::Ok | Self::Unsealed(_)) => this,
             (
                 Self::Degraded { since, cause, detail, events, bytes },
                 Self::Degraded {
@@ -69,6 +79,13 @@ impl fmt::Display for Health {
         match self {
             Self::Ok => f.write_str("ok"),
             Self::Off => f.write_str("off: nothing is written"),
+            Self::Unsealed(failures) => {
+                f.write_str("ok, but not sealed")?;
+                if let Some(SealingFailure { session, since, cause, detail }) = failures.first() {
+                    write!(f, ": {} sessions, {session} since {since} ({cause}): {detail}", failures.len())?;
+                }
+                Ok(())
+            }
             Self::Degraded { since, cause, detail, events, bytes } => {
                 write!(f, "degraded since {since} ({cause}): {events} events, {bytes} bytes waiting: {detail}")
             }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
 use super::load::{Loaded, closed};
@@ -67,7 +67,8 @@ impl<B: Backend> Store<B> {
     /// Reads a stored session as a resume would see it, and writes nothing: an orphaned turn is closed in memory (R3). Needs no
     /// ownership; beside a live writer it shows the durable prefix with its open turn.
     ///
-    /// Cost: what the model sees and what follows the last checkpoint; without one, the log.
+    /// Cost: what the model sees and what follows the last checkpoint; without one, the log. Memory: what the model sees; of what
+    /// follows the checkpoint everything is held as long as it is less than a mebibyte ([`Session::first_held_seq`]).
     ///
     /// # Errors
     /// `NotFound`, `Damaged` (R4), `Unsupported` (N2, V2), or [`StoreError::Session`] for a log that is not a valid one.
@@ -76,14 +77,14 @@ impl<B: Backend> Store<B> {
         let loaded = self.load(&id).await?;
         let mut recovery =
             Recovery { events: loaded.head.next_seq, torn: loaded.torn.clone(), closed: None, stored: false };
-        let mut closers = self.judge(&id, &loaded.seed)?;
+        let mut closers = loaded.closers(&id);
         if loaded.live {
             // Neither the turn nor a half-written record is orphaned while their writer is alive.
             (closers, recovery.torn) = (None, None);
         }
         recovery.closed = closers.as_ref().map(|(closed, _)| *closed);
-        let seed = closed(&loaded.seed, closers.as_ref().map(|(_, batch)| batch));
-        let session = Session::view(loaded.header.clone(), seed, self.shared.options.view())?;
+        let seed = closed(Arc::clone(&loaded.seed), closers.as_ref().map(|(_, batch)| batch));
+        let session = Session::view_prepared(loaded.header.clone(), seed, self.shared.options.view())?;
         let (revision, live) = (loaded.head.revision.clone(), loaded.live);
         self.shared.seen.put(id, loaded);
         Ok(Inspected { session, revision, recovery, live })

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::error::FlushError;
 use super::health::Health;
-use crate::backend::{BackendError, ErrorKind};
+use crate::backend::{BackendError, ErrorKind, SealingFailure};
 use crate::event::SessionId;
 use crate::session::{BufferFull, Clock, Sink};
 use crate::sync;
@@ -40,6 +40,8 @@ struct State {
     requested: u64,
     answered: u64,
     failure: Option<Failure>,
+    /// Why what is stored of the session could not be sealed. Says nothing about durability.
+    unsealed: Option<SealingFailure>,
     /// Whether a writer task serves this session.
     attended: bool,
     phase: Phase,
@@ -309,9 +311,21 @@ impl Ledger {
         self.progressed(&state);
     }
 
+    /// The backend's last attempt at sealing the session failed, or succeeded.
+    pub(crate) fn sealing(&self, failure: Option<SealingFailure>) {
+        let mut state = self.lock();
+        state.unsealed = failure;
+        self.progressed(&state);
+    }
+
     /// What persistence is like, with the numbers of this moment.
     pub(crate) fn health(&self) -> Health {
         self.lock().health()
+    }
+
+    /// The same without what sealing is like.
+    pub(crate) fn durability(&self) -> Health {
+        self.lock().durability()
     }
 
     /// A channel that shows health whenever an attempt changes it.
@@ -327,6 +341,10 @@ impl Ledger {
 
 impl State {
     fn health(&self) -> Health {
+        self.durability().with_sealing(self.unsealed.iter().cloned().collect())
+    }
+
+    fn durability(&self) -> Health {
         match &self.failure {
             None => Health::Ok,
             Some(failure) => Health::Degraded {

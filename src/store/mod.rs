@@ -101,7 +101,15 @@ impl<B: Backend> Store<B> {
 
     #[expect(clippy::unnecessary_wraps, reason = "options to come may not fit the backend")]
     pub(crate) fn with_options(backend: B, options: StoreOptions) -> Result<Self, StoreError> {
-        let (backend, registry) = (Arc::new(backend), Arc::new(Registry::new()));
+        let (backend, registry) = (Arc::new(backend), Arc::new(Registry::<B>::new()));
+        let sessions = Arc::downgrade(&registry);
+        backend.observe_sealing(Box::new(move |id, failure| {
+            let Some(sessions) = sessions.upgrade() else { return false };
+            if let Some(writer) = sessions.get(id) {
+                writer.ledger().sealing(failure.cloned());
+            }
+            true
+        }));
         Ok(Self { shared: Arc::new(Shared { backend, options, registry, seen: Seen::default() }) })
     }
 
@@ -162,6 +170,10 @@ impl<B: Backend> Store<B> {
             return Err(error);
         }
         if let Some(writer) = &writer {
+            let failures = self.shared.backend.sealing_failures();
+            if let Some(failure) = failures.into_iter().find(|failure| failure.session == *writer.session().id()) {
+                writer.ledger().sealing(Some(failure));
+            }
             writer.start();
         }
         Ok(LiveSession::new(session, writer, registry, recovery))
@@ -183,13 +195,15 @@ impl<B: Backend> Store<B> {
         }
     }
 
-    /// What persistence is like: the worst of all live sessions, with waiting events and bytes added up.
+    /// What persistence is like: the worst of all live sessions, with waiting events and bytes added up. Where nothing waits that
+    /// should not, every session that could not be sealed, closed ones too.
     pub fn health(&self) -> Health {
         if !self.shared.options.persistence {
             return Health::Off;
         }
         let writers = self.shared.registry.writers();
-        writers.iter().fold(Health::Ok, |worst, writer| worst.and(writer.ledger().health()))
+        let durability = writers.iter().fold(Health::Ok, |worst, writer| worst.and(writer.ledger().durability()));
+        durability.with_sealing(self.shared.backend.sealing_failures())
     }
 
     /// Closes every live session as [`LiveSession::close`] does, and refuses to open more. Reading goes on to work.

@@ -110,7 +110,7 @@ impl<B: Backend> Store<B> {
         reservation: Reservation<B>,
     ) -> Result<LiveSession<B>, StoreError> {
         let id = loaded.header.session_id()?;
-        let closers = self.judge(&id, &loaded.seed)?;
+        let closers = loaded.closers(&id);
         let mut stored = owner.as_ref().map_or(Expected::ABSENT, after);
         recovery.events = loaded.head.next_seq;
         if let Some((closed, batch)) = &closers {
@@ -120,9 +120,8 @@ impl<B: Backend> Store<B> {
             }
         }
         let ledger = self.ledger(&id, stored.next_seq);
-        let seed = closed(&loaded.seed, closers.as_ref().map(|(_, batch)| batch));
-        drop(loaded.seed);
-        let session = Session::from_seed(loaded.header, seed, self.shared.options.session(self.sink(&ledger)))?;
+        let seed = closed(loaded.seed, closers.as_ref().map(|(_, batch)| batch));
+        let session = Session::from_prepared(loaded.header, seed, self.shared.options.session(self.sink(&ledger)))?;
         ledger.catch_up(session.next_seq());
         self.go_live(session, ledger, stored, reservation, recovery)
     }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod schema;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -9,7 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use sessionlog::backend::{BackendError, Expected};
+use sessionlog::event::{Batch, SessionId};
+use sessionlog::interop::{Import, ImportOptions};
 use sessionlog::sample::Recording;
+use sessionlog::segment::EngineOptions;
 
 /// Damaged, refused or partly failed.
 pub const FAILED: i32 = 1;
@@ -19,8 +25,17 @@ pub const USAGE: i32 = 2;
 pub const MISSING: i32 = 3;
 
 /// Every verb that reads one session, with the arguments that it needs beside the id.
-pub const READERS: [&[&str]; 6] =
-    [&["export"], &["show"], &["messages"], &["events"], &["verify"], &["repair", "--dry-run"]];
+pub const READERS: [&[&str]; 9] = [
+    &["export"],
+    &["show"],
+    &["messages"],
+    &["events"],
+    &["last"],
+    &["grep", "e"],
+    &["stats"],
+    &["verify"],
+    &["repair", "--dry-run"],
+];
 
 /// How a run ended and what it printed.
 #[derive(Debug)]
@@ -125,10 +140,31 @@ impl Home {
         self.run(["import", &file, "--id", id]).ok();
     }
 
+    /// Stores a log, or what it has beyond the stored one, as a live writer leaves it that was killed: in a journal.
+    #[track_caller]
+    pub fn record(&self, id: &str, log: impl AsRef<[u8]>) {
+        let engine = EngineOptions::new().background_sealing(false).open(self.store()).unwrap();
+        let mut reading = Import::open(log.as_ref(), ImportOptions::default().id(id)).unwrap();
+        let header = reading.header().clone();
+        let id = SessionId::new(id).unwrap();
+        if engine.reader(&id).is_err() {
+            engine.create_whole::<BackendError>(&header, || Ok(reading.next_batch(1 << 20).unwrap())).unwrap();
+            return;
+        }
+        let head = engine.take_over(&id).unwrap().head;
+        let expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
+        let mut items = Vec::new();
+        while let Some(batch) = reading.next_batch(1 << 20).unwrap() {
+            items.extend(batch.items().iter().filter_map(|item| item.slice(head.next_seq, u64::MAX)));
+        }
+        engine.append(&id, None, expected, &Batch::new(items).unwrap()).unwrap();
+        engine.release(&id, head.epoch).unwrap();
+    }
+
     /// A store with a recorded session `good`, which several verbs have something to say about.
     pub fn with_good() -> Self {
         let home = Self::new();
-        home.import("good", recording(1, 400));
+        home.record("good", recording(1, 400));
         home
     }
 

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod unsealable;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -72,7 +72,8 @@ impl Engine {
     /// Makes a session of `source` up to and including `boundary`; see [`Backend::fork`](crate::backend::Backend::fork). Sealed
     /// segments that start before the boundary are shared between the two, as links to the same files; what is behind them is
     /// copied. The source does not change, and either may be deleted; a segment's bytes last as long as one of those that share
-    /// it. Cost follows what is copied and not the length of what is sealed; holds one page at a time.
+    /// it. Cost follows what is copied and not the length of what is sealed; holds one page at a time. Where the boundary cuts a
+    /// segment, the checkpoint behind it is made in the background, at once.
     ///
     /// # Errors
     /// `NotFound` for the source or the boundary, `Exists` for the child, `Invalid` for its header, damage of the source, I/O.
@@ -135,7 +136,13 @@ impl Engine {
             return Err(error);
         }
         match builder.publish(&target) {
-            Ok(writer) => Ok(self.head_of_writer(&writer)?),
+            Ok(writer) => {
+                let head = self.head_of_writer(&writer)?;
+                let directory = writer.directory.clone();
+                drop(writer);
+                self.seal_closed(&id, directory);
+                Ok(head)
+            }
             Err(unpublished) => {
                 if let Some(writer) = unpublished.stuck {
                     locked(&self.0.stuck).insert(id, writer);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Engine, locked};
 use crate::backend::{BackendError, ErrorKind, ListPage, Listed};
 use crate::segment::catalog::{Catalog, Summarised};
-use crate::segment::directory::{SessionDirectory, TEMPORARY};
+use crate::segment::directory::{SessionDirectory, TEMPORARY, TRASHED};
 use crate::segment::key;
 
 impl Engine {
@@ -78,7 +78,7 @@ impl Engine {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(BackendError::io("listing the store", sessions, error)),
         };
-        names.retain(|name| !name.starts_with(TEMPORARY));
+        names.retain(|name| !name.starts_with(TEMPORARY) && !name.starts_with(TRASHED));
         names.sort_unstable();
         Ok(names)
     }

@@ -1,15 +1,21 @@
 //! The engine: all sessions of one store directory.
 
+mod checking;
 mod creation;
 mod listing;
 mod making;
 mod options;
+mod removal;
+mod salvage;
+mod sections;
+mod state;
+mod trash;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::builder::Site;
 use super::catalog::Catalog;
@@ -17,25 +23,28 @@ use super::directory::{SessionDirectory, TEMPORARY};
 use super::fetch;
 use super::files::{FileKind, Files, Identity};
 use super::key;
-use super::lock::{self, SessionLock};
+use super::lock;
 use super::log;
 use super::random::Random;
 use super::reader::Reader;
 use super::recovery;
-use super::seal::{self, SealOptions, Sealed};
-use super::sealer::{Job, Sealer, SealingFailure};
+use super::seal::{self, Extent, SealOptions, Sealed};
+use super::sealer::{Job, Sealer};
 use super::store_file::{self, StoreId};
-use super::tree;
 use super::trust;
-use super::verify::{self, SessionCheck};
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, Taken,
+    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, SealingFailure,
+    SealingObserver, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 use crate::sync::lock as locked;
 
 pub use options::EngineOptions;
+pub use salvage::Remains;
+pub use sections::{SectionBytes, Sections};
+pub use state::StateError;
+pub use trash::Trashed;
 
 /// Name of the directory of all sessions.
 const SESSIONS: &str = "sessions";
@@ -105,6 +114,9 @@ impl Engine {
                 return Err(
                     BackendError::new(ErrorKind::Invalid, "a store is a directory; this is not").with_file(root)
                 );
+            }
+            Ok(stat) if stat.mode & 0o022 != 0 => {
+                tracing::warn!(store = %root.display(), mode = format!("{:o}", stat.mode), "others may write to the store");
             }
             _ => {}
         }
@@ -255,8 +267,10 @@ impl Engine {
         self.make_store()?;
         let synced = site.files.sync_directory(&site.sessions);
         synced.map_err(|error| directory.io("taking the session over", &site.sessions, error))?;
+        self.give_way(id);
         let (writer, torn) = recovery::take_over(directory, Arc::clone(&site.random), site.rotate_at, site.compress)?;
         let head = self.head_of_writer(&writer)?;
+        self.seal_behind(id, &writer);
         // The kernel's lock has just said that there is no other writer, so an entry that remains is one that lost the session.
         locked(&self.0.writers).insert(id.clone(), Arc::new(Mutex::new(writer)));
         Ok(Taken { head, torn })
@@ -297,46 +311,30 @@ impl Engine {
         }
         let journal = writer.position().0;
         writer.append(batch).map_err(failed)?;
-        if let Some(sealer) = self.0.sealer.as_ref().filter(|_| writer.position().0 != journal) {
-            sealer.enqueue(Job {
-                id: id.clone(),
-                directory: writer.directory.clone(),
-                lock: Arc::clone(&writer.lock),
-                random: Arc::clone(&self.0.site.random),
-                upto: writer.position().0,
-            });
+        if writer.position().0 != journal {
+            self.seal_behind(id, &writer);
         }
         self.head_of_writer(&writer).map_err(failed)
     }
 
-    /// Removes a session: it disappears at once, then its files go.
-    ///
-    /// # Errors
-    /// `NotFound`; `Busy` beside a writer, also this process's own; identity mismatch, because the files are another
-    /// session's; I/O.
-    pub fn delete(&self, id: &SessionId) -> Result<(), BackendError> {
-        let site = &self.0.site;
-        let directory = self.directory(id);
-        directory.check()?;
-        // A session whose header cannot be read may go; one that is another's may not.
-        if let Err(error) = directory.read_header() {
-            let class = error.damage.as_ref().map(|damage| damage.class);
-            if class == Some(crate::backend::DamageClass::IdentityMismatch) {
-                return Err(error);
-            }
+    /// Has the journals sealed that a writer is done with.
+    fn seal_behind(&self, id: &SessionId, writer: &Writer) {
+        if let Some(sealer) = &self.0.sealer {
+            sealer.enqueue(Job {
+                id: id.clone(),
+                directory: writer.directory.clone(),
+                random: Arc::clone(&self.0.site.random),
+                extent: Extent::Before(writer.position().0),
+                lock: Arc::downgrade(&writer.lock),
+            });
         }
-        self.make_store()?;
-        let lock = SessionLock::take(&directory)?;
-        let failed = |error| directory.io("deleting the session", &directory.path, error);
-        let number = site.random.number().map_err(failed)?;
-        let temporary = site.sessions.join(format!("{TEMPORARY}{number:016x}"));
-        site.files.rename(&directory.path, &temporary).map_err(failed)?;
-        locked(&self.0.writers).remove(id);
-        locked(&self.0.readers).retain(|(owner, _)| owner != id);
-        site.files.sync_directory(&site.sessions).map_err(failed)?;
-        tree::remove(&*site.files, &temporary).map_err(failed)?;
-        drop(lock);
-        site.files.sync_directory(&site.sessions).map_err(failed)
+    }
+
+    /// Has the background leave a session alone, for somebody who needs its lock.
+    fn give_way(&self, id: &SessionId) {
+        if let Some(sealer) = &self.0.sealer {
+            sealer.give_way(id);
+        }
     }
 
     /// The log's end: from memory where this engine is the session's writer, else from a scan.
@@ -366,7 +364,9 @@ impl Engine {
 
     /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which
     /// small segments next to it are taken. When it returns, the result is durable; a stop at any moment leaves the log whole.
-    /// Cost: reading and compressing what is not sealed yet; memory does not depend on it.
+    /// What was sealed before is checked, and derived afresh where it does not follow from the records, as
+    /// [`Engine::rebuild_derived`] does. Cost: reading the session once, and compressing what is not sealed yet; memory does not
+    /// depend on it.
     ///
     /// # Errors
     /// `NotFound`; `Busy` beside a writer, also this process's own; damage, and then nothing was changed; I/O.
@@ -374,6 +374,7 @@ impl Engine {
         let directory = self.directory(id);
         let before = self.stored_bytes(id)?;
         self.make_store()?;
+        self.give_way(id);
         seal::seal_session(&directory, &self.0.site.random, options)?;
         if let Some(sealer) = &self.0.sealer {
             sealer.settle(id);
@@ -381,13 +382,29 @@ impl Engine {
         Ok(Sealed { before, after: self.stored_bytes(id)? })
     }
 
-    /// Sessions whose journals could not be sealed in the background when that was tried last. Nothing is lost by it: their
-    /// journals stay in service.
+    /// Sessions that could not be sealed in the background when that was tried last, the longest failing first. Nothing is lost by
+    /// it: their journals stay in service, and the next rotation, resume, close or [`Engine::seal`] tries again. At most 1,024.
     pub fn sealing_failures(&self) -> Vec<SealingFailure> {
         self.0.sealer.as_ref().map_or_else(Vec::new, Sealer::failures)
     }
 
-    /// Gives a session back, once journals that its writer was done with are sealed. Closing the files releases the kernel's lock.
+    /// Has `observer` told of every attempt at sealing in the background.
+    pub fn observe_sealing(&self, observer: SealingObserver) {
+        if let Some(sealer) = &self.0.sealer {
+            sealer.observe(observer);
+        }
+    }
+
+    /// Waits until the background has nothing left to seal: for a process that would rather end with small files than at once.
+    /// Dropping the last handle instead stops sealing where it is, and what is not sealed stays in its journals.
+    pub fn finish_sealing(&self) {
+        if let Some(sealer) = &self.0.sealer {
+            sealer.finish();
+        }
+    }
+
+    /// Gives a session back: the kernel's lock is free when this returns. What is not sealed yet is sealed in the background, which
+    /// gives way to whoever opens the session next.
     ///
     /// # Errors
     /// None at present; the session is not owned any more in any case.
@@ -399,11 +416,25 @@ impl Engine {
             let same = writer.is_some_and(|writer| writers.get(id).is_some_and(|now| Arc::ptr_eq(now, &writer)));
             if same { writers.remove(id) } else { None }
         };
-        if let (Some(_), Some(sealer)) = (&released, &self.0.sealer) {
-            sealer.finish(id);
+        let Some(writer) = released else { return Ok(()) };
+        let lost = locked(&writer).has_lost();
+        let directory = locked(&writer).directory.clone();
+        drop(writer);
+        if let Some(sealer) = &self.0.sealer {
+            sealer.let_go(id);
         }
-        drop(released);
+        if !lost {
+            self.seal_closed(id, directory);
+        }
         Ok(())
+    }
+
+    /// Has a session sealed that nobody has open.
+    fn seal_closed(&self, id: &SessionId, directory: SessionDirectory) {
+        if let Some(sealer) = &self.0.sealer {
+            let random = Arc::clone(&self.0.site.random);
+            sealer.enqueue(Job { id: id.clone(), directory, random, extent: Extent::Closed, lock: Weak::new() });
+        }
     }
 
     /// Who has a session open for writing, as far as its lock's note says; `None` when nobody has. For messages to people.
@@ -411,13 +442,7 @@ impl Engine {
         lock::holder(&self.directory(id))
     }
 
-    /// Checks every byte of a session: checksums, the chain of journals, seqs, and the JSON syntax of every payload. Writes
-    /// nothing and needs no lock.
-    pub fn verify(&self, id: &SessionId) -> SessionCheck {
-        verify::session(&self.directory(id))
-    }
-
-    /// Bytes of all files of a session.
+    /// Bytes of the files in a session's directory, but for those that are just being written.
     ///
     /// # Errors
     /// `NotFound`, I/O.
@@ -425,8 +450,9 @@ impl Engine {
         let directory = self.directory(id);
         directory.check()?;
         let mut bytes = 0_u64;
-        for name in directory.names()? {
-            if let Ok(stat) = directory.files.stat(&directory.file(&name)) {
+        // What is just being written is nobody's business but its maker's.
+        for name in directory.names()?.iter().filter(|name| !name.starts_with(TEMPORARY)) {
+            if let Ok(stat) = directory.files.stat(&directory.file(name)) {
                 bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 });
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::backend::BackendError;
-use crate::segment::files::{Files, RealFiles};
+use crate::segment::files::{Files, MappedFiles, RealFiles};
 
 /// How an engine works; the defaults suit any store.
 #[derive(Debug, Clone)]
@@ -53,8 +53,9 @@ impl EngineOptions {
         self
     }
 
-    /// Whether journals that a writer is done with are sealed by a thread of low priority (they are by default). Without it they
-    /// stay as they are until [`Engine::seal`].
+    /// Whether journals that a writer is done with are sealed by a thread of low priority (they are by default): after a rotation, when
+    /// a session is taken over, and when it is released. One session at a time; memory is a few blocks. Nobody waits for it. Without it
+    /// journals stay as they are until [`Engine::seal`], and a fork whose boundary cuts a segment is replayed when it is resumed.
     pub fn background_sealing(mut self, seal: bool) -> Self {
         self.background_sealing = seal;
         self
@@ -72,6 +73,15 @@ impl EngineOptions {
     pub fn trust_directory(mut self, trust: bool) -> Self {
         self.trust_directory = trust;
         self
+    }
+
+    /// Whether sealed segments are memory-mapped instead of read (they are not by default). Sets [`EngineOptions::files`] to
+    /// [`MappedFiles`] or [`RealFiles`].
+    ///
+    /// What maps save is one copy of the stored bytes, which is little beside unpacking them; what they cost is that the process dies
+    /// of SIGBUS when somebody cuts a mapped file or its device fails, where reading gives an error. Never on a network file system.
+    pub fn map_segments(self, map: bool) -> Self {
+        if map { self.files(Arc::new(MappedFiles)) } else { self.files(Arc::new(RealFiles)) }
     }
 
     /// Takes file identities from a seed instead of the system, so that a store comes out the same byte for byte. For tests

@@ -1,9 +1,10 @@
 //! The narrow interface through which the engine touches files, so that every fault the engine promises to survive can be
 //! simulated.
 //!
-//! [`RealFiles`] is the operating system's file system; [`SimulatedFiles`] keeps files in memory, loses what was not synced
+//! [`RealFiles`] is the operating system's file system, [`MappedFiles`] the same with memory maps; [`SimulatedFiles`] keeps files in memory, loses what was not synced
 //! and fails the calls it is told to fail. The engine never touches a file in any other way.
 
+mod map;
 mod real;
 mod simulated;
 
@@ -11,8 +12,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use real::RealFiles;
-pub use simulated::{Fault, FaultKind, Operation, SimulatedFiles};
+pub use map::FileMap;
+pub use real::{MappedFiles, RealFiles};
+pub use simulated::{Fault, FaultKind, Operation, SimulatedFiles, TellOnPanic};
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct Stat {
     pub identity: Identity,
     /// Length in bytes.
     pub length: u64,
+    /// How many names the file has; 1 where that cannot be told.
+    pub links: u64,
     /// Permission bits.
     pub mode: u32,
     /// When the bytes, the length or a name changed last, in seconds and nanoseconds. Compare for equality only: clocks jump.
@@ -140,6 +144,12 @@ pub trait File: fmt::Debug + Send + Sync {
 
     /// Facts about the open file, whatever its name stands for by now.
     fn stat(&self) -> io::Result<Stat>;
+
+    /// The file's first `length` bytes as memory, for a file that is sealed: nobody writes to it any more. `None`, as this default
+    /// gives, where there are no maps; callers read then.
+    fn map(&self, _length: u64) -> io::Result<Option<FileMap>> {
+        Ok(None)
+    }
 
     /// Takes an advisory lock that lasts until the handle is dropped or the process dies; `false` when another handle, of this
     /// process or any other, holds one that excludes it.

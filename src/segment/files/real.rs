@@ -5,11 +5,16 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{Access, File, FileKind, Files, Identity, Lock, Stat, wrong_type};
+use super::{Access, File, FileKind, FileMap, Files, Identity, Lock, Stat, wrong_type};
 
 /// The operating system's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFiles;
+
+/// The operating system's file system, where sealed segments are memory-mapped instead of read. Not for network file systems; see
+/// [`EngineOptions::map_segments`](crate::segment::EngineOptions::map_segments) for what it costs when a file is cut.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MappedFiles;
 
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
@@ -37,34 +42,39 @@ fn stat_of(metadata: &fs::Metadata) -> Stat {
         kind,
         identity,
         length: metadata.len(),
+        links: metadata.nlink(),
         mode: metadata.mode() & 0o7777,
         changed: (metadata.ctime(), metadata.ctime_nsec()),
     }
 }
 
+fn open_file(path: &Path, access: Access) -> io::Result<RealFile> {
+    let mut options = OpenOptions::new();
+    options.read(true).mode(FILE_MODE);
+    match access {
+        Access::Read => {}
+        Access::Write => drop(options.write(true)),
+        Access::CreateNew => drop(options.write(true).create_new(true)),
+    }
+    // Neither may a link lead elsewhere nor a FIFO without a peer stall the caller.
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = uninterrupted(|| options.open(path)).map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP | libc::EISDIR | libc::ENXIO) => wrong_type(),
+        _ => error,
+    })?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(wrong_type());
+    }
+    if access == Access::CreateNew && metadata.mode() & 0o7777 != FILE_MODE {
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    }
+    Ok(RealFile { file, maps: false })
+}
+
 impl Files for RealFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn File>> {
-        let mut options = OpenOptions::new();
-        options.read(true).mode(FILE_MODE);
-        match access {
-            Access::Read => {}
-            Access::Write => drop(options.write(true)),
-            Access::CreateNew => drop(options.write(true).create_new(true)),
-        }
-        // Neither may a link lead elsewhere nor a FIFO without a peer stall the caller.
-        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = uninterrupted(|| options.open(path)).map_err(|error| match error.raw_os_error() {
-            Some(libc::ELOOP | libc::EISDIR | libc::ENXIO) => wrong_type(),
-            _ => error,
-        })?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(wrong_type());
-        }
-        if access == Access::CreateNew && metadata.mode() & 0o7777 != FILE_MODE {
-            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
-        }
-        Ok(Box::new(RealFile(file)))
+        Ok(Box::new(open_file(path, access)?))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -115,40 +125,93 @@ impl Files for RealFiles {
     }
 }
 
+impl Files for MappedFiles {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(RealFile { maps: true, ..open_file(path, access)? }))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        RealFiles.create_directory(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealFiles.rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealFiles.link(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        RealFiles.remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        RealFiles.remove_directory(path)
+    }
+
+    fn read_directory(&self, path: &Path) -> io::Result<Vec<String>> {
+        RealFiles.read_directory(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        RealFiles.sync_directory(path)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        RealFiles.stat(path)
+    }
+
+    fn foreign_owner(&self, path: &Path) -> io::Result<Option<u32>> {
+        RealFiles.foreign_owner(path)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        RealFiles.resolve(path)
+    }
+}
+
 #[derive(Debug)]
-struct RealFile(fs::File);
+struct RealFile {
+    file: fs::File,
+    maps: bool,
+}
 
 impl File for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        uninterrupted(|| self.0.read_at(buffer, offset))
+        uninterrupted(|| self.file.read_at(buffer, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        uninterrupted(|| self.0.write_at(bytes, offset))
+        uninterrupted(|| self.file.write_at(bytes, offset))
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        uninterrupted(|| self.0.set_len(length))
+        uninterrupted(|| self.file.set_len(length))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        uninterrupted(|| self.0.sync_data())
+        uninterrupted(|| self.file.sync_data())
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        uninterrupted(|| self.0.sync_all())
+        uninterrupted(|| self.file.sync_all())
     }
 
     fn stat(&self) -> io::Result<Stat> {
-        self.0.metadata().map(|metadata| stat_of(&metadata))
+        self.file.metadata().map(|metadata| stat_of(&metadata))
+    }
+
+    fn map(&self, length: u64) -> io::Result<Option<FileMap>> {
+        if self.maps { FileMap::of(&self.file, length).map(Some) } else { Ok(None) }
     }
 
     /// Since Rust 1.89 the standard library's own lock methods shadow those of `fs2` on a file, with other results; calling by
     /// path says which is meant.
     fn try_lock(&self, lock: Lock) -> io::Result<bool> {
         let result = match lock {
-            Lock::Exclusive => fs2::FileExt::try_lock_exclusive(&self.0),
-            Lock::Shared => fs2::FileExt::try_lock_shared(&self.0),
+            Lock::Exclusive => fs2::FileExt::try_lock_exclusive(&self.file),
+            Lock::Shared => fs2::FileExt::try_lock_shared(&self.file),
         };
         match result {
             Ok(()) => Ok(true),

@@ -1,15 +1,17 @@
 //! One block of a sealed segment: a stretch of the log taken apart into a conversation part and a stream part.
 //!
 //! The conversation part holds every event that is no packed delta: envelope members in columns, payload texts as they are, one
-//! zstd frame. The stream part holds the packed runs: heads, time gaps and text lengths in columns, and the text compressed with
-//! the conversation part's bytes as prefix, because the assembled messages repeat what was streamed.
+//! zstd frame. The stream part holds the packed runs: heads, time gaps and where the text was cut in columns, and the text
+//! compressed with the conversation part's bytes as prefix, because the assembled messages repeat what was streamed.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
+use super::cuts::{CutReader, CutWriter};
 use crate::event::batch::Joiner;
 use crate::event::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_SOURCES, MAX_TYPE_BYTES};
 use crate::event::run::{RunParts, put_bytes, put_varint, take_byte, take_bytes, take_varint, unzigzag, zigzag};
 use crate::event::{ChunkRun, Event, Item, JsonText, NewEvent, Placement, Sources, SurfaceOp};
+use crate::segment::frame;
 
 /// A part's bytes as they are stored, and how long they are unpacked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,7 +26,7 @@ pub(crate) struct Block {
     pub(crate) first_seq: u64,
     pub(crate) next_seq: u64,
     pub(crate) conversation: Packed,
-    /// Heads, time gaps and lengths of the runs; empty when the block has none.
+    /// Heads, time gaps and cuts of the runs; empty when the block has none.
     pub(crate) marks: Packed,
     /// Text of the runs.
     pub(crate) text: Packed,
@@ -46,42 +48,49 @@ pub(crate) fn encode(items: &[Item], level: i32) -> std::io::Result<Option<Block
     let (first_seq, next_seq) = (first.first_seq(), last.next_seq());
     let conversation = conversation_bytes(&items, first_seq);
     let (marks, text) = stream_bytes(&items, first_seq);
-    let pack = |bytes: &[u8], prefix: &[u8]| -> std::io::Result<Packed> {
-        if bytes.is_empty() {
-            return Ok(Packed::default());
-        }
-        Ok(Packed { bytes: compress(bytes, prefix, level)?, unpacked: bytes.len() })
-    };
-    let text = pack(text.as_bytes(), &conversation)?;
-    let marks = pack(&marks, &[])?;
-    let conversation = pack(&conversation, &[])?;
+    let text = compress(&[text.as_bytes()], &conversation, level)?;
+    let marks: Vec<&[u8]> = marks.iter().map(Vec::as_slice).collect();
+    let marks = compress(&marks, &[], level.max(MARKS_LEVEL))?;
+    let conversation = compress(&[&conversation], &[], level)?;
     Ok(Some(Block { first_seq, next_seq, conversation, marks, text }))
 }
 
-fn compress(bytes: &[u8], prefix: &[u8], level: i32) -> std::io::Result<Vec<u8>> {
+/// Lowest level for the runs' columns. Time gaps hold nothing that repeats, and levels below this one spend bits on chance
+/// repetitions; the columns are short, so that it takes little time.
+const MARKS_LEVEL: i32 = 13;
+
+/// One frame of all pieces; each gets statistics of its own.
+fn compress(pieces: &[&[u8]], prefix: &[u8], level: i32) -> std::io::Result<Packed> {
+    let unpacked = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+    if unpacked == 0 {
+        return Ok(Packed::default());
+    }
     // The window must span prefix and text, or the far end of the prefix could not be referred to.
-    let window = usize::BITS - (bytes.len() + prefix.len()).max(1 << 10).leading_zeros();
+    let window = usize::BITS - (unpacked + prefix.len()).max(1 << 10).leading_zeros();
     let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), level, prefix)?;
     encoder.window_log(window.min(MAX_WINDOW_LOG))?;
+    // What is streamed comes again in long stretches, which are otherwise cut up by short repetitions nearby.
+    encoder.long_distance_matching(!prefix.is_empty())?;
     encoder.include_contentsize(true)?;
-    encoder.set_pledged_src_size(Some(bytes.len() as u64))?;
-    encoder.write_all(bytes)?;
-    encoder.finish()
+    encoder.set_pledged_src_size(Some(unpacked as u64))?;
+    for (index, piece) in pieces.iter().enumerate() {
+        if index > 0 {
+            encoder.flush()?;
+        }
+        encoder.write_all(piece)?;
+    }
+    Ok(Packed { bytes: encoder.finish()?, unpacked })
 }
 
 /// Largest window a reader must provide: 128 MiB, what zstd itself accepts without being asked.
 const MAX_WINDOW_LOG: u32 = 27;
 
-/// Unpacks a part to exactly the length that the index states.
+/// Unpacks a part to exactly the length that the index states; one of no bytes is stored as none.
 pub(crate) fn decompress(packed: &[u8], unpacked: usize, prefix: &[u8]) -> Option<Vec<u8>> {
     if unpacked == 0 {
         return packed.is_empty().then(Vec::new);
     }
-    let decoder = zstd::stream::read::Decoder::with_ref_prefix(packed, prefix).ok()?;
-    let mut out = Vec::new();
-    out.try_reserve_exact(unpacked.min(packed.len().saturating_mul(32_768))).ok()?;
-    decoder.take(unpacked as u64 + 1).read_to_end(&mut out).ok()?;
-    (out.len() == unpacked).then_some(out)
+    frame::unpack(packed, unpacked, prefix)
 }
 
 /// Columns: each one's bytes are preceded by their length.
@@ -224,8 +233,16 @@ fn read_present_placement(input: &mut &[u8], flags: u8, seq: u64) -> Option<Plac
     (sources.len() <= MAX_SOURCES as u64).then(|| placement.from_sources(sources))
 }
 
+/// Whether an event with this seq, type and payload text is wanted.
+pub(crate) type Wanted<'a> = &'a dyn Fn(u64, &str, &str) -> bool;
+
 /// Reads a conversation part.
-pub(crate) fn decode_conversation(mut input: &[u8], first_seq: u64) -> Option<Vec<Event>> {
+pub(crate) fn decode_conversation(input: &[u8], first_seq: u64) -> Option<Vec<Event>> {
+    decode_chosen(input, first_seq, &|_, _, _| true)
+}
+
+/// The wanted events of a conversation part. The columns are checked whole, payloads as far as they are wanted.
+pub(crate) fn decode_chosen(mut input: &[u8], first_seq: u64, wanted: Wanted<'_>) -> Option<Vec<Event>> {
     let input = &mut input;
     let count = take_varint(input)?;
     let names = Names::read(input)?;
@@ -246,9 +263,11 @@ pub(crate) fn decode_conversation(mut input: &[u8], first_seq: u64) -> Option<Ve
         if !sound || flag & !(IGNORABLE | APPEND | REPLACE | SOURCES) != 0 {
             return None;
         }
-        let data = JsonText::from_record(text)?;
-        let ignorable = flag & IGNORABLE != 0;
-        events.push(NewEvent { event_type: event_type.into(), data, ignorable, placement }.at(seq, time));
+        if wanted(seq, event_type, text) {
+            let data = JsonText::from_record(text)?;
+            let ignorable = flag & IGNORABLE != 0;
+            events.push(NewEvent { event_type: event_type.into(), data, ignorable, placement }.at(seq, time));
+        }
         texts = rest;
         next_seq = seq + 1;
         last_time = time;
@@ -257,40 +276,60 @@ pub(crate) fn decode_conversation(mut input: &[u8], first_seq: u64) -> Option<Ve
     (used && texts.is_empty()).then_some(events)
 }
 
-/// The stream part's two pieces: columns of the runs, and their text.
-fn stream_bytes(items: &[Item], first_seq: u64) -> (Vec<u8>, String) {
-    let mut columns = Columns::<8>::new();
+/// Columns of at least this many bytes are compressed by themselves, in bytes: below, a table of their own costs more than it saves.
+const OWN_STATISTICS: usize = 1 << 10;
+
+/// The stream part's two pieces: columns of the runs, in stretches that have little in common with each other, and their text.
+fn stream_bytes(items: &[Item], first_seq: u64) -> (Vec<Vec<u8>>, String) {
+    let mut gaps = Vec::new();
+    let mut columns = Columns::<6>::new();
     let mut names = Names::default();
     let mut text = String::new();
-    let mut runs = 0_u64;
     let mut next_seq = first_seq;
+    let mut last_place = [0; 3];
     let mut last_time = 0_i64;
-    for item in items {
-        let Item::Run(run) = item else { continue };
-        let [seqs, kinds, numbers, calls, counts, times, gaps, lengths] = &mut columns.0;
+    let runs = || items.iter().filter_map(|item| if let Item::Run(run) = item { Some(run) } else { None });
+    for run in runs() {
+        let [seqs, kinds, numbers, calls, counts, times] = &mut columns.0;
         let head = run.head();
         put_varint(seqs, run.first_seq() - next_seq);
         kinds.push(head.kind.code() | u8::from(head.name.is_some()) << 4);
-        for number in [head.turn, head.step, head.index] {
-            put_varint(numbers, number);
+        let place = [head.turn, head.step, head.index];
+        for (number, before) in place.iter().zip(std::mem::replace(&mut last_place, place)) {
+            put_varint(numbers, zigzag(number.wrapping_sub(before).cast_signed()));
         }
         for name in [&head.id, &head.name].into_iter().flatten() {
             put_varint(calls, names.number(name));
         }
         put_varint(counts, run.len());
         put_varint(times, zigzag(run.first_time().wrapping_sub(last_time)));
-        run.split_marks(gaps, lengths);
+        run.write_gaps(&mut gaps);
         text.push_str(run.bodies());
         next_seq = run.next_seq();
         last_time = run.last_time();
-        runs += 1;
+    }
+    let count = runs().count();
+    if count == 0 {
+        return (Vec::new(), text);
+    }
+    let mut cuts = CutWriter::new();
+    let mut rest = text.as_bytes();
+    for (_, body) in runs().flat_map(ChunkRun::deltas) {
+        cuts.push(rest, body.len());
+        rest = rest.get(body.len()..).unwrap_or_default();
     }
     let mut out = Vec::new();
-    if runs > 0 {
-        put_varint(&mut out, runs);
-        names.write(&mut out);
-        columns.write(&mut out);
+    let mut stretch = Vec::new();
+    for column in [&gaps, &cuts.rights, &cuts.lengths] {
+        put_bytes(&mut stretch, column);
+        if column.len() >= OWN_STATISTICS {
+            out.push(std::mem::take(&mut stretch));
+        }
     }
+    put_varint(&mut stretch, count as u64);
+    names.write(&mut stretch);
+    columns.write(&mut stretch);
+    out.push(stretch);
     (out, text)
 }
 
@@ -300,35 +339,39 @@ pub(crate) fn decode_stream(mut marks: &[u8], text: &[u8], first_seq: u64) -> Op
         return text.is_empty().then(Vec::new);
     }
     let input = &mut marks;
+    let [mut gaps, rights, lengths] = Columns::<3>::read(input)?;
     let count = take_varint(input)?;
     let names = Names::read(input)?;
-    let [mut seqs, mut kinds, mut numbers, mut calls, mut counts, mut times, mut gaps, mut lengths] =
-        Columns::<8>::read(input)?;
+    let [mut seqs, mut kinds, mut numbers, mut calls, mut counts, mut times] = Columns::<6>::read(input)?;
+    let mut cuts = CutReader::new(rights, lengths)?;
     let mut text = std::str::from_utf8(text).ok()?;
     let mut runs = Vec::new();
     let mut next_seq = first_seq;
+    let mut place = [0_u64; 3];
     let mut last_time = 0_i64;
     for _ in 0..count {
         let first_seq = next_seq.checked_add(take_varint(&mut seqs)?)?;
         let tag = take_byte(&mut kinds)?;
-        let numbers = [take_varint(&mut numbers)?, take_varint(&mut numbers)?, take_varint(&mut numbers)?];
+        for number in &mut place {
+            *number = number.checked_add_signed(unzigzag(take_varint(&mut numbers)?))?;
+        }
         let mut name = || names.get(usize::try_from(take_varint(&mut calls)?).ok()?).copied();
         let parts = RunParts {
             tag,
-            numbers,
+            numbers: place,
             id: if tag & 15 == 2 { Some(name()?) } else { None },
             name: if tag >> 4 == 1 { Some(name()?) } else { None },
             first_seq,
             count: take_varint(&mut counts)?,
             first_time: last_time.checked_add(unzigzag(take_varint(&mut times)?))?,
         };
-        let run = ChunkRun::from_columns(&parts, &mut gaps, &mut lengths, &mut text)?;
+        let run = ChunkRun::from_columns(&parts, &mut gaps, |rest| cuts.length(rest), &mut text)?;
         next_seq = run.next_seq();
         last_time = run.last_time();
         runs.push(run);
     }
-    let used = [seqs, kinds, numbers, calls, counts, times, gaps, lengths].iter().all(|column| column.is_empty());
-    (used && input.is_empty() && text.is_empty()).then_some(runs)
+    let used = [seqs, kinds, numbers, calls, counts, times, gaps].iter().all(|column| column.is_empty());
+    (used && cuts.is_finished() && input.is_empty() && text.is_empty()).then_some(runs)
 }
 
 /// Puts the two parts of a block together in log order; `None` if they do not cover `first_seq..next_seq` without gap or
@@ -441,6 +484,7 @@ mod tests {
         let first_seq = items[0].first_seq();
         let conversation = conversation_bytes(&items, first_seq);
         let (marks, text) = stream_bytes(&items, first_seq);
+        let marks = marks.concat();
         for index in 0..conversation.len() {
             let mut bad = conversation.clone();
             bad[index] ^= 0x55;
@@ -453,8 +497,12 @@ mod tests {
             let _ = decode_stream(&bad, text.as_bytes(), first_seq);
             assert!(decode_stream(&marks[..index], text.as_bytes(), first_seq).is_none() || index == 0);
         }
-        let bomb = compress(&vec![0; 1 << 20], &[], 3).unwrap();
+        let bomb = compress(&[&vec![0; 1 << 20]], &[], 3).unwrap().bytes;
         assert!(decompress(&bomb, 100, &[]).is_none());
         assert!(decompress(&bomb, usize::MAX / 2, &[]).is_none());
+        assert!(decompress(&bomb, 0, &[]).is_none());
+        assert!(decompress(&[], 1, &[]).is_none());
+        assert!(decompress(&[&bomb[..], &bomb].concat(), 2 << 20, &[]).is_none());
+        assert!(decompress(&[&bomb[..], &[0]].concat(), 1 << 20, &[]).is_none());
     }
 }

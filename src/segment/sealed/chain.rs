@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::derived;
 use super::segment::{Segment, open_header};
 use crate::backend::{BackendError, Checkpoint, DamageClass};
 use crate::segment::directory::{Layout, SessionDirectory};
@@ -15,6 +16,10 @@ pub(crate) struct Link {
     pub(crate) next_seq: u64,
     /// Length of the file in bytes.
     pub(crate) length: u64,
+    /// Bytes of its parts, unpacked.
+    pub(crate) weight: u64,
+    /// Whether it came from another session, which may hold the same file.
+    pub(crate) shared: bool,
 }
 
 /// Where the sealed part of a log ends.
@@ -26,7 +31,10 @@ pub(crate) struct SealedEnd {
     pub(crate) next_seq: u64,
     /// Whether another file followed when the last segment was sealed.
     pub(crate) continued: bool,
+    /// At the end, or where the last segment counts in part and has no checkpoint of its own, that of the one before.
     pub(crate) checkpoint: Option<Checkpoint>,
+    /// Whether the last segment counts in part.
+    pub(crate) cut: bool,
     pub(crate) links: Vec<Link>,
     /// Segments that a merged one has taken the place of.
     pub(crate) leftovers: Vec<u64>,
@@ -64,14 +72,24 @@ pub(crate) fn walk(
             return Err(directory.damage(class, &segment.path, Some(0), expected, detail));
         }
         visit(&segment)?;
-        let mut links = end.take().map_or_else(Vec::new, |end| end.links);
-        links.push(Link { first_seq: name, next_seq: segment.next_seq(), length: segment.length });
+        let (mut links, earlier) = end.take().map_or_else(Default::default, |end| (end.links, end.checkpoint));
+        links.push(Link {
+            first_seq: name,
+            next_seq: segment.next_seq(),
+            length: segment.length,
+            weight: segment.footer.weight(),
+            shared: segment.shared,
+        });
         end = Some(Box::new(SealedEnd {
             header: segment.header,
             last_journal: segment.last_journal,
             next_seq: segment.next_seq(),
             continued: segment.footer.continued,
-            checkpoint: segment.footer.checkpoint(),
+            checkpoint: match segment.until {
+                None => segment.footer.checkpoint(),
+                Some(until) => derived::read_checkpoint(directory, segment.header.salt, until).or(earlier),
+            },
+            cut: segment.until.is_some(),
             links,
             leftovers: Vec::new(),
         }));
@@ -99,6 +117,8 @@ impl SealedEnd {
             let path = directory.file(&journal::file_name(name));
             let damage = |class, detail: &str| Err(directory.damage(class, &path, Some(0), self.next_seq, detail));
             if name > self.last_journal.first_seq {
+                // What is wrong with the file itself says more than where its name puts it.
+                Journal::open(directory, name, self.next_seq)?;
                 return damage(DamageClass::Overlap, "a journal starts within what is sealed and is not part of it");
             }
             // One that cannot be read any more has been read when it was sealed.

@@ -1,12 +1,14 @@
 //! A sealed segment as a file: written once from items in log order, read block by block.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::OnceLock;
 
-use super::block::{self, decode_conversation, decode_stream, decompress, merge};
+use super::block::{self, Wanted, decode_chosen, decode_conversation, decode_stream, decompress, merge};
 use super::footer::{BlockEntry, Footer, Part, TRAILER_BYTES, Trailer, part_crc};
 use crate::event::{Event, Item, JsonText};
-use crate::segment::files::{File, read_full_at, write_all_at};
+use crate::segment::files::{File, FileMap, read_full_at, write_all_at};
 use crate::segment::journal::FIRST_RECORD;
 
 /// How much payload a block gathers before it is closed, in bytes. The repeated text lies in the same block as what it repeats;
@@ -126,6 +128,57 @@ impl From<io::Error> for SealedFault {
     }
 }
 
+/// A sealed segment's bytes: from a map where there is one, else read.
+#[derive(Debug)]
+pub(crate) struct Source {
+    file: Box<dyn File>,
+    length: u64,
+    /// Made when the first block is read: a footer alone is quicker to read than to map.
+    map: OnceLock<Option<FileMap>>,
+}
+
+impl Source {
+    /// The bytes of a file of this length.
+    pub(crate) fn new(file: Box<dyn File>, length: u64) -> Self {
+        Self { file, length, map: OnceLock::new() }
+    }
+
+    /// The file itself.
+    pub(crate) fn file(&self) -> &dyn File {
+        &*self.file
+    }
+
+    /// A file that cannot be mapped is read.
+    fn map(&self) -> Option<&FileMap> {
+        let made = || {
+            self.file.map(self.length).unwrap_or_else(|error| {
+                tracing::debug!(%error, "a segment cannot be mapped; it is read");
+                None
+            })
+        };
+        self.map.get_or_init(made).as_ref()
+    }
+
+    /// A stored part whose checksum is right.
+    fn part(&self, offset: u64, part: Part, salt: u64) -> Result<Cow<'_, [u8]>, SealedFault> {
+        let length = usize::try_from(part.stored).unwrap_or(usize::MAX);
+        let Some(bytes) = self.map().and_then(|map| map.bytes(offset, length)) else {
+            return read_part(&*self.file, offset, part.stored, part.crc, salt).map(Cow::Owned);
+        };
+        if part_crc(salt, offset, bytes) != part.crc {
+            return Err(SealedFault::Damaged { offset, what: "a checksum does not match" });
+        }
+        Ok(Cow::Borrowed(bytes))
+    }
+
+    /// A block is done with: what it took of memory beside what was made of it may go.
+    fn done(&self, block: &BlockEntry) {
+        if let Some(Some(map)) = self.map.get() {
+            map.release(block.offset, block.end().unwrap_or(block.offset).saturating_sub(block.offset));
+        }
+    }
+}
+
 /// Reads the footer of a sealed segment of `length` bytes.
 pub(crate) fn read_footer(file: &dyn File, length: u64, salt: u64) -> Result<Footer, SealedFault> {
     let damaged = |offset, what| SealedFault::Damaged { offset, what };
@@ -151,25 +204,70 @@ fn read_part(file: &dyn File, offset: u64, stored: u32, crc: u32, salt: u64) -> 
     Ok(bytes)
 }
 
-fn unpack(file: &dyn File, offset: u64, part: Part, salt: u64, prefix: &[u8]) -> Result<Vec<u8>, SealedFault> {
-    let stored = read_part(file, offset, part.stored, part.crc, salt)?;
+fn unpack(source: &Source, offset: u64, part: Part, salt: u64, prefix: &[u8]) -> Result<Vec<u8>, SealedFault> {
+    let stored = source.part(offset, part, salt)?;
     let unpacked = usize::try_from(part.unpacked).unwrap_or(usize::MAX);
     decompress(&stored, unpacked, prefix).ok_or(SealedFault::Damaged { offset, what: "its content cannot be unpacked" })
 }
 
-/// The conversation events of a block: all but the packed deltas. Costs that part alone.
-pub(crate) fn read_conversation(file: &dyn File, block: &BlockEntry, salt: u64) -> Result<Vec<Event>, SealedFault> {
-    let bytes = unpack(file, block.offset, block.conversation, salt, &[])?;
+/// The wanted conversation events of a block, which are all but the packed deltas. Costs that part alone.
+pub(crate) fn read_conversation(
+    source: &Source,
+    block: &BlockEntry,
+    salt: u64,
+    wanted: Wanted<'_>,
+) -> Result<Vec<Event>, SealedFault> {
+    let bytes = unpack(source, block.offset, block.conversation, salt, &[])?;
+    source.done(block);
     let nonsense = SealedFault::Damaged { offset: block.offset, what: "its events make no sense" };
-    decode_conversation(&bytes, block.first_seq).ok_or(nonsense)
+    decode_chosen(&bytes, block.first_seq, wanted).ok_or(nonsense)
+}
+
+/// All of a block that starts at `first_seq`, and the entry it should have: of the given one only the place and the checksums of the
+/// parts are believed.
+pub(crate) fn read_block_afresh(
+    source: &Source,
+    block: &BlockEntry,
+    salt: u64,
+    first_seq: u64,
+) -> Result<(BlockEntry, Vec<Item>), SealedFault> {
+    let mut right = BlockEntry { first_seq, ..*block };
+    let mut at = block.offset;
+    let mut read = |part: &mut Part, prefix: &[u8]| -> Result<Vec<u8>, SealedFault> {
+        let stored = source.part(at, *part, salt)?;
+        let fault = SealedFault::Damaged { offset: at, what: "its content cannot be unpacked" };
+        at += u64::from(part.stored);
+        if stored.is_empty() {
+            part.unpacked = 0;
+            return Ok(Vec::new());
+        }
+        let length = zstd::zstd_safe::get_frame_content_size(&stored).ok().flatten();
+        let Some(length) = length.and_then(|length| u32::try_from(length).ok()) else { return Err(fault) };
+        part.unpacked = length;
+        decompress(&stored, usize::try_from(length).unwrap_or(usize::MAX), prefix).ok_or(fault)
+    };
+    let conversation = read(&mut right.conversation, &[])?;
+    let marks = read(&mut right.marks, &[])?;
+    let text = read(&mut right.text, &conversation)?;
+    source.done(block);
+    let nonsense = |what| SealedFault::Damaged { offset: block.offset, what };
+    let events = if conversation.is_empty() { Some(Vec::new()) } else { decode_conversation(&conversation, first_seq) };
+    let events = events.ok_or_else(|| nonsense("its events make no sense"))?;
+    let runs = decode_stream(&marks, &text, first_seq).ok_or_else(|| nonsense("its runs make no sense"))?;
+    let deltas = runs.iter().try_fold(events.len() as u64, |sum, run| sum.checked_add(run.len()));
+    let next_seq = deltas.and_then(|count| first_seq.checked_add(count)).filter(|next| *next > first_seq);
+    right.next_seq = next_seq.ok_or_else(|| nonsense("it holds no event"))?;
+    let items = merge(events, runs, first_seq, right.next_seq);
+    Ok((right, items.ok_or_else(|| nonsense("its parts do not fit together"))?))
 }
 
 /// All of a block, in log order.
-pub(crate) fn read_block(file: &dyn File, block: &BlockEntry, salt: u64) -> Result<Vec<Item>, SealedFault> {
-    let conversation = unpack(file, block.offset, block.conversation, salt, &[])?;
+pub(crate) fn read_block(source: &Source, block: &BlockEntry, salt: u64) -> Result<Vec<Item>, SealedFault> {
+    let conversation = unpack(source, block.offset, block.conversation, salt, &[])?;
     let marks_at = block.offset + u64::from(block.conversation.stored);
-    let marks = unpack(file, marks_at, block.marks, salt, &[])?;
-    let text = unpack(file, marks_at + u64::from(block.marks.stored), block.text, salt, &conversation)?;
+    let marks = unpack(source, marks_at, block.marks, salt, &[])?;
+    let text = unpack(source, marks_at + u64::from(block.marks.stored), block.text, salt, &conversation)?;
+    source.done(block);
     let nonsense = |what| SealedFault::Damaged { offset: block.offset, what };
     let events = decode_conversation(&conversation, block.first_seq);
     let events = events.ok_or_else(|| nonsense("its events make no sense"))?;

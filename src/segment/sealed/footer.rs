@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::block::{Block, decompress};
+use super::block::Block;
 use crate::backend::Checkpoint;
 use crate::event::JsonText;
+use crate::segment::frame;
+use crate::segment::journal::Format;
 
-/// Last bytes of every sealed segment.
-pub(crate) const MAGIC: [u8; 8] = *b"slogSEAL";
+/// Sealed segments. Version 1, in which every delta's length was stored, was never released.
+pub(crate) const FORMAT: Format = Format { magic: *b"slogSEAL", version: 2 };
 
 /// Length of the trailer in bytes.
 pub(crate) const TRAILER_BYTES: usize = 32;
@@ -98,14 +100,14 @@ impl Footer {
         trailer.extend_from_slice(&unpacked.to_le_bytes());
         trailer.extend_from_slice(&footer_crc.to_le_bytes());
         trailer.extend_from_slice(&part_crc(salt, offset, &trailer).to_le_bytes());
-        trailer.extend_from_slice(&MAGIC);
+        trailer.extend_from_slice(&FORMAT.magic);
         out.extend_from_slice(&trailer);
         Ok(out)
     }
 
     /// Reads a footer whose stored bytes the trailer has vouched for, and checks that its blocks tile the file and the seqs.
     pub(crate) fn decode(trailer: &Trailer, stored: &[u8], blocks_from: u64) -> Option<Self> {
-        let text = decompress(stored, usize::try_from(trailer.unpacked).ok()?, &[])?;
+        let text = frame::unpack(stored, usize::try_from(trailer.unpacked).ok()?, &[])?;
         let footer: Footer = serde_json::from_slice(&text).ok()?;
         let mut seq = footer.first_seq;
         let mut offset = blocks_from;
@@ -124,6 +126,12 @@ impl Footer {
     /// The checkpoint, if the segment carries one.
     pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
         Some(Checkpoint { next_seq: self.next_seq, state: self.checkpoint.clone()? })
+    }
+
+    /// Bytes of all parts, unpacked.
+    pub(crate) fn weight(&self) -> u64 {
+        let parts = self.blocks.iter().flat_map(|block| [block.conversation, block.marks, block.text]);
+        parts.fold(0, |sum, part| sum.saturating_add(u64::from(part.unpacked)))
     }
 
     /// Index of the block that holds `seq`.
@@ -148,7 +156,7 @@ impl Trailer {
         let u32_at = |at: usize| bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let offset = u64::from_le_bytes(*bytes.first_chunk()?);
         let trailer = Self { offset, stored: u32_at(8)?, unpacked: u32_at(12)?, crc: u32_at(16)? };
-        let sound = bytes.ends_with(&MAGIC)
+        let sound = bytes.ends_with(&FORMAT.magic)
             && u32_at(20)? == part_crc(salt, offset, bytes.get(..20)?)
             && offset.checked_add(u64::from(trailer.stored))?.checked_add(TRAILER_BYTES as u64)? == length
             && usize::try_from(trailer.unpacked).ok()? <= MAX_FOOTER_BYTES;

@@ -2,6 +2,8 @@
 
 pub(crate) mod block;
 pub(crate) mod chain;
+mod cuts;
+pub(crate) mod derived;
 pub(crate) mod file;
 pub(crate) mod footer;
 pub(crate) mod segment;

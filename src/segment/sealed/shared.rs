@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::chain::{self, Walk};
-use super::footer::MAGIC as SEGMENT_MAGIC;
+use super::footer::FORMAT as SEGMENT_FORMAT;
 use crate::backend::{BackendError, DamageClass};
 use crate::segment::bytes::{array_at, crc, u32_at, u64_at};
 use crate::segment::directory::{SessionDirectory, read_small};
@@ -152,11 +152,12 @@ impl SharedPrefix {
     }
 
     /// Puts the segments into a directory being built: as links where the file system has them, else as copies. `false` when one
-    /// was replaced meanwhile. Names are durable after the directory's sync, everything else is when this returns.
+    /// was replaced meanwhile. Names are durable after the directory's sync, copies are when this returns, and the list is when its
+    /// file, added to `written`, has been synced.
     ///
     /// # Errors
     /// I/O.
-    pub(crate) fn place(&self, target: &SessionDirectory) -> std::io::Result<bool> {
+    pub(crate) fn place(&self, target: &SessionDirectory, written: &mut Vec<Box<dyn File>>) -> std::io::Result<bool> {
         if self.segments.is_empty() {
             return Ok(true);
         }
@@ -172,7 +173,7 @@ impl SharedPrefix {
         }
         let file = target.files.open(&target.file(SHARED_FILE), Access::CreateNew)?;
         write_all_at(&*file, &encode(&self.entries), 0)?;
-        file.sync_all()?;
+        written.push(file);
         Ok(true)
     }
 
@@ -180,7 +181,7 @@ impl SharedPrefix {
     fn is_entry(&self, file: &dyn File) -> std::io::Result<bool> {
         let mut bytes = [0; HEADER_BYTES];
         let filled = read_full_at(file, &mut bytes, 0)?;
-        let header = JournalHeader::decode_as(bytes.get(..filled).unwrap_or_default(), SEGMENT_MAGIC);
+        let header = JournalHeader::decode_as(bytes.get(..filled).unwrap_or_default(), SEGMENT_FORMAT);
         Ok(header.is_ok_and(|header| self.entries.iter().any(|entry| entry.names(&header))))
     }
 }

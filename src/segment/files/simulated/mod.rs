@@ -1,64 +1,23 @@
 //! Files in memory that lose what was not synced and fail when told to.
 
-use std::collections::{BTreeMap, HashMap};
+mod fault;
+mod image;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use super::{Access, File, FileKind, Files, Identity, Lock, Stat, wrong_type};
 use crate::segment::random::SplitMix;
+use image::{Change, DirectoryNode, FileNode, Naming, Odds, settle, write_into};
 
-/// What a disk writes whole or not at all, in bytes.
-const SECTOR: usize = 512;
+pub use fault::{Fault, FaultKind, Operation};
 
-/// The calls that are counted and can fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "each is the method of that name")]
-pub enum Operation {
-    Open,
-    CreateDirectory,
-    Rename,
-    Link,
-    RemoveFile,
-    RemoveDirectory,
-    ReadDirectory,
-    SyncDirectory,
-    Stat,
-    Resolve,
-    ReadAt,
-    WriteAt,
-    Truncate,
-    SyncData,
-    SyncAll,
-    TryLock,
-}
-
-/// How a call fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultKind {
-    /// With this error number. A write may have taken a random part before it failed; a sync drops the unsynced data, of which
-    /// a random part has reached the disk; any other call has no effect.
-    Errno(i32),
-    /// A write takes only a part of the bytes and says so. Other calls are not affected.
-    ShortWrite,
-    /// A read gives only a part of the bytes asked for. Other calls are not affected.
-    ShortRead,
-    /// The call and all later ones fail without any effect, until [`SimulatedFiles::crash`]: the machine is dead.
-    PowerOff,
-}
-
-/// A planned failure.
-#[derive(Debug, Clone, Copy)]
-pub struct Fault {
-    /// The call, counted from 1 over all operations from the moment the fault is set (of this operation alone, if one is named).
-    pub call: u64,
-    /// Only calls of this operation count.
-    pub operation: Option<Operation>,
-    /// Whether every call from that one on fails, or that one alone.
-    pub lasting: bool,
-    /// How.
-    pub kind: FaultKind,
-}
+/// Calls that the trace keeps.
+const TRACED_CALLS: usize = 120;
 
 /// A file system in memory with separate live and durable states, seeded and reproducible.
 ///
@@ -66,14 +25,18 @@ pub struct Fault {
 ///
 /// The model: each file has the bytes that a reader sees, the bytes that are on disk, and the writes and length changes since
 /// the last sync; a directory likewise with its names. [`SimulatedFiles::crash`] keeps a random subset of what was not synced,
-/// sector by sector and name by name, and forgets every lock and open handle.
+/// sector by sector and name by name, from nothing at all to everything, and forgets every lock and open handle.
+///
+/// The last calls are kept: [`SimulatedFiles::trace`] shows them, and [`SimulatedFiles::tell_on_panic`] prints them with the seed
+/// when a test fails.
 #[derive(Debug, Clone)]
 pub struct SimulatedFiles {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct State {
+    seed: u64,
     inodes: HashMap<u64, Inode>,
     next_number: u64,
     /// Raised by a crash; handles of an earlier one are dead.
@@ -82,20 +45,23 @@ struct State {
     counts: BTreeMap<Operation, u64>,
     faults: Vec<(Fault, u64)>,
     off: bool,
+    trace: VecDeque<Traced>,
 }
 
-#[derive(Debug)]
+/// A call as the trace keeps it.
+#[derive(Debug, Clone)]
+struct Traced {
+    number: u64,
+    operation: Operation,
+    path: Arc<Path>,
+    /// What it met, if it was not left alone.
+    met: Option<FaultKind>,
+}
+
+#[derive(Debug, Clone)]
 enum Inode {
     File(FileNode),
     Directory(DirectoryNode),
-}
-
-#[derive(Debug, Default)]
-struct FileNode {
-    live: Vec<u8>,
-    durable: Vec<u8>,
-    pending: Vec<Change>,
-    locks: Vec<(u64, Lock)>,
 }
 
 /// A change time that differs when the content does.
@@ -105,85 +71,21 @@ fn change_time(content: &[&[u8]]) -> (i64, i64) {
     (i64::from(hasher.finalize()), 0)
 }
 
-#[derive(Debug, Clone)]
-enum Change {
-    Write(usize, Vec<u8>),
-    Length(usize),
+fn has_partial_effect(operation: Operation) -> bool {
+    use Operation::{SyncAll, SyncData, SyncDirectory, WriteAt};
+    matches!(operation, WriteAt | SyncData | SyncAll | SyncDirectory)
 }
 
-#[derive(Debug, Default)]
-struct DirectoryNode {
-    live: BTreeMap<String, u64>,
-    durable: BTreeMap<String, u64>,
-    pending: Vec<Naming>,
-}
-
-#[derive(Debug, Clone)]
-enum Naming {
-    Set(String, u64),
-    Remove(String),
-    Rename(String, String, u64),
-}
-
-impl Naming {
-    fn apply(&self, names: &mut BTreeMap<String, u64>) {
-        match self {
-            Naming::Set(name, number) => drop(names.insert(name.clone(), *number)),
-            Naming::Remove(name) => drop(names.remove(name)),
-            Naming::Rename(from, to, number) => {
-                names.remove(from);
-                names.insert(to.clone(), *number);
-            }
-        }
+/// The result of a call that did its work, as its caller gets to hear it.
+fn answer<T>(met: Option<FaultKind>, done: T) -> io::Result<T> {
+    match met {
+        Some(FaultKind::Late(number)) => Err(errno(number)),
+        _ => Ok(done),
     }
 }
 
 fn errno(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
-}
-
-fn write_into(image: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    let end = offset.saturating_add(bytes.len());
-    if image.len() < end {
-        image.resize(end, 0);
-    }
-    if let Some(target) = image.get_mut(offset..end) {
-        target.copy_from_slice(bytes);
-    }
-}
-
-/// Applies a random subset of the changes to what is on disk: writes by sector, and one of the lengths the file had.
-fn settle(durable: &mut Vec<u8>, pending: &mut Vec<Change>, random: &mut SplitMix) {
-    let mut lengths = vec![durable.len()];
-    let mut length = durable.len();
-    let mut image = durable.clone();
-    for change in pending.drain(..) {
-        match change {
-            Change::Length(to) => {
-                length = to;
-                if random.below(2) == 0 {
-                    image.resize(to, 0);
-                }
-            }
-            Change::Write(offset, bytes) => {
-                length = length.max(offset + bytes.len());
-                let mut at = 0;
-                while at < bytes.len() {
-                    let boundary = ((offset + at) / SECTOR + 1) * SECTOR - offset;
-                    let end = boundary.min(bytes.len());
-                    if let Some(part) = bytes.get(at..end).filter(|_| random.below(2) == 0) {
-                        write_into(&mut image, offset + at, part);
-                    }
-                    at = end;
-                }
-            }
-        }
-        lengths.push(length);
-    }
-    let pick = random.below(lengths.len() as u64);
-    let length = usize::try_from(pick).ok().and_then(|pick| lengths.get(pick).copied()).unwrap_or(length);
-    image.resize(length, 0);
-    *durable = image;
 }
 
 impl State {
@@ -192,32 +94,33 @@ impl State {
         self.next_number
     }
 
-    /// Counts the call and says how it has to fail, if it does.
-    fn call(&mut self, operation: Operation) -> io::Result<Option<FaultKind>> {
+    /// Counts the call and says what it meets, if it is not left alone.
+    fn count(&mut self, operation: Operation, path: &Arc<Path>) -> io::Result<Option<FaultKind>> {
         if self.off {
             return Err(errno(libc::EIO));
         }
         *self.counts.entry(operation).or_default() += 1;
-        let mut hit = None;
+        let mut met = None;
         for (fault, seen) in &mut self.faults {
             if fault.operation.is_none_or(|wanted| wanted == operation) {
                 *seen += 1;
                 if *seen == fault.call || (fault.lasting && *seen > fault.call) {
-                    hit = hit.or(Some(fault.kind));
+                    met = met.or(Some(fault.kind));
                 }
             }
         }
-        match hit {
+        if self.trace.len() == TRACED_CALLS {
+            self.trace.pop_front();
+        }
+        let number = self.counts.values().sum();
+        self.trace.push_back(Traced { number, operation, path: Arc::clone(path), met });
+        match met {
             Some(FaultKind::PowerOff) => {
                 self.off = true;
                 Err(errno(libc::EIO))
             }
             // Writes and syncs fail after a partial effect; their callers see to it.
-            Some(FaultKind::Errno(number))
-                if !matches!(operation, Operation::WriteAt | Operation::SyncData | Operation::SyncAll) =>
-            {
-                Err(errno(number))
-            }
+            Some(FaultKind::Errno(number)) if !has_partial_effect(operation) => Err(errno(number)),
             other => Ok(other),
         }
     }
@@ -276,7 +179,17 @@ impl State {
             }
             None => return Err(errno(libc::ENOENT)),
         };
-        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, mode, changed })
+        let links = self.links(number);
+        Ok(Stat { kind, identity: Identity { device: 1, inode: number }, length, links, mode, changed })
+    }
+
+    /// How many names lead to an inode.
+    fn links(&self, number: u64) -> u64 {
+        let directories = self.inodes.values().filter_map(|inode| match inode {
+            Inode::Directory(directory) => Some(directory),
+            Inode::File(_) => None,
+        });
+        directories.flat_map(|directory| directory.live.values()).filter(|named| **named == number).count() as u64
     }
 
     fn crash(&mut self) {
@@ -291,8 +204,9 @@ impl State {
                     file.locks.clear();
                 }
                 Some(Inode::Directory(directory)) => {
+                    let odds = Odds::pick(&mut random);
                     for naming in std::mem::take(&mut directory.pending) {
-                        if random.below(2) == 0 {
+                        if odds.keep(&mut random) {
                             naming.apply(&mut directory.durable);
                         }
                     }
@@ -314,6 +228,7 @@ impl SimulatedFiles {
     /// An empty file system with the directory `/` alone. The seed decides what crashes and partial failures keep.
     pub fn new(seed: u64) -> Self {
         let state = State {
+            seed,
             inodes: HashMap::from([(ROOT, Inode::Directory(DirectoryNode::default()))]),
             next_number: ROOT,
             generation: 0,
@@ -321,8 +236,61 @@ impl SimulatedFiles {
             counts: BTreeMap::new(),
             faults: Vec::new(),
             off: false,
+            trace: VecDeque::new(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Another file system that is as this one is now, on which everything random follows from another seed. It has none of the
+    /// open handles, and the machine under it runs well.
+    pub fn copy(&self, seed: u64) -> Self {
+        let mut state = self.state().clone();
+        state.seed = seed;
+        state.random = SplitMix::new(seed);
+        state.faults.clear();
+        state.off = false;
+        // Handles number themselves from the same counter, so those of the original must not be taken for the copy's.
+        state.generation += 1;
+        for inode in state.inodes.values_mut() {
+            if let Inode::File(file) = inode {
+                file.locks.clear();
+            }
+        }
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The last calls, one a line: number, operation, path, and what the call met.
+    pub fn trace(&self) -> String {
+        let state = self.state();
+        let mut out = format!("the last {} of {} calls:\n", state.trace.len(), state.counts.values().sum::<u64>());
+        for Traced { number, operation, path, met } in &state.trace {
+            let _ = write!(out, "{number:>6} {operation:?} {}", path.display());
+            let _ = match met {
+                Some(kind) => writeln!(out, " -> {kind:?}"),
+                None => writeln!(out),
+            };
+        }
+        out
+    }
+
+    /// Prints the seed and the trace to standard error if the thread panics while what this returns is alive.
+    pub fn tell_on_panic(&self) -> TellOnPanic {
+        TellOnPanic { files: self.clone() }
+    }
+
+    /// Counts a call, sits its slowness out, and gives what else it meets.
+    fn enter(&self, operation: Operation, path: &Arc<Path>) -> io::Result<(MutexGuard<'_, State>, Option<FaultKind>)> {
+        let mut state = self.state();
+        let met = state.count(operation, path)?;
+        if let Some(FaultKind::Slow(time)) = met {
+            drop(state);
+            thread::sleep(time);
+            state = self.state();
+            if state.off {
+                return Err(errno(libc::EIO));
+            }
+        }
+        Ok((state, met))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -394,8 +362,9 @@ impl SimulatedFiles {
 
 impl Files for SimulatedFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn File>> {
-        let mut state = self.state();
-        state.call(Operation::Open)?;
+        let path: Arc<Path> = path.into();
+        let (mut state, met) = self.enter(Operation::Open, &path)?;
+        let path = &*path;
         let number = match (state.number_of(path), access) {
             (Ok(_), Access::CreateNew) => return Err(errno(libc::EEXIST)),
             (Ok(number), _) => number,
@@ -416,12 +385,13 @@ impl Files for SimulatedFiles {
             _ => return Err(wrong_type()),
         }
         let writable = access != Access::Read;
-        Ok(Box::new(SimulatedFile { files: self.clone(), number, handle, generation, writable }))
+        drop(state);
+        let file = SimulatedFile { files: self.clone(), path: path.into(), number, handle, generation, writable };
+        answer(met, Box::new(file))
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        state.call(Operation::CreateDirectory)?;
+        let (mut state, met) = self.enter(Operation::CreateDirectory, &path.into())?;
         if state.number_of(path).is_ok() {
             return Err(errno(libc::EEXIST));
         }
@@ -429,12 +399,12 @@ impl Files for SimulatedFiles {
         state.directory(parent)?;
         let number = state.new_number();
         state.inodes.insert(number, Inode::Directory(DirectoryNode::default()));
-        state.change_names(parent, Naming::Set(name, number))
+        state.change_names(parent, Naming::Set(name, number))?;
+        answer(met, ())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        state.call(Operation::Rename)?;
+        let (mut state, met) = self.enter(Operation::Rename, &from.into())?;
         let number = state.number_of(from)?;
         let ((old_parent, old), (new_parent, new)) = (state.place(from)?, state.place(to)?);
         if let Ok(target) = state.number_of(to) {
@@ -448,15 +418,16 @@ impl Files for SimulatedFiles {
             }
         }
         if old_parent == new_parent {
-            return state.change_names(old_parent, Naming::Rename(old, new, number));
+            state.change_names(old_parent, Naming::Rename(old, new, number))?;
+        } else {
+            state.change_names(old_parent, Naming::Remove(old))?;
+            state.change_names(new_parent, Naming::Set(new, number))?;
         }
-        state.change_names(old_parent, Naming::Remove(old))?;
-        state.change_names(new_parent, Naming::Set(new, number))
+        answer(met, ())
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        state.call(Operation::Link)?;
+        let (mut state, met) = self.enter(Operation::Link, &from.into())?;
         let number = state.number_of(from)?;
         if !matches!(state.inodes.get(&number), Some(Inode::File(_))) {
             return Err(errno(libc::EPERM));
@@ -465,66 +436,74 @@ impl Files for SimulatedFiles {
             return Err(errno(libc::EEXIST));
         }
         let (parent, name) = state.place(to)?;
-        state.change_names(parent, Naming::Set(name, number))
+        state.change_names(parent, Naming::Set(name, number))?;
+        answer(met, ())
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        state.call(Operation::RemoveFile)?;
+        let (mut state, met) = self.enter(Operation::RemoveFile, &path.into())?;
         let number = state.number_of(path)?;
         if matches!(state.inodes.get(&number), Some(Inode::Directory(_))) {
             return Err(errno(libc::EISDIR));
         }
         let (parent, name) = state.place(path)?;
-        state.change_names(parent, Naming::Remove(name))
+        state.change_names(parent, Naming::Remove(name))?;
+        answer(met, ())
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        state.call(Operation::RemoveDirectory)?;
+        let (mut state, met) = self.enter(Operation::RemoveDirectory, &path.into())?;
         let number = state.number_of(path)?;
         if !state.directory(number)?.live.is_empty() {
             return Err(errno(libc::ENOTEMPTY));
         }
         let (parent, name) = state.place(path)?;
-        state.change_names(parent, Naming::Remove(name))
+        state.change_names(parent, Naming::Remove(name))?;
+        answer(met, ())
     }
 
     fn read_directory(&self, path: &Path) -> io::Result<Vec<String>> {
-        let mut state = self.state();
-        state.call(Operation::ReadDirectory)?;
+        let (state, met) = self.enter(Operation::ReadDirectory, &path.into())?;
         let number = state.number_of(path)?;
-        Ok(state.directory(number)?.live.keys().cloned().collect())
+        answer(met, state.directory(number)?.live.keys().cloned().collect())
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        let fault = state.call(Operation::SyncDirectory)?;
-        debug_assert!(!matches!(fault, Some(FaultKind::Errno(_))));
+        let (mut state, met) = self.enter(Operation::SyncDirectory, &path.into())?;
         let number = state.number_of(path)?;
-        let directory = state.directory_mut(number)?;
+        let State { inodes, random, .. } = &mut *state;
+        let Some(Inode::Directory(directory)) = inodes.get_mut(&number) else { return Err(errno(libc::ENOTDIR)) };
+        let failure = if let Some(FaultKind::Errno(number)) = met { Some(errno(number)) } else { None };
+        let odds = if failure.is_some() { Odds::pick(random) } else { Odds(8) };
         for naming in std::mem::take(&mut directory.pending) {
-            naming.apply(&mut directory.durable);
+            if odds.keep(random) {
+                naming.apply(&mut directory.durable);
+            }
+            if failure.is_some() {
+                // Whether it has reached the disk or not, the next sync makes sure of it.
+                directory.pending.push(naming);
+            }
         }
-        Ok(())
+        failure.map_or_else(|| answer(met, ()), Err)
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let mut state = self.state();
-        state.call(Operation::Stat)?;
-        state.number_of(path).and_then(|number| state.stat(number))
+        let (state, met) = self.enter(Operation::Stat, &path.into())?;
+        let stat = state.number_of(path).and_then(|number| state.stat(number))?;
+        answer(met, stat)
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        let mut state = self.state();
-        state.call(Operation::Resolve)?;
-        state.number_of(path).map(|_| path.to_owned())
+        let (state, met) = self.enter(Operation::Resolve, &path.into())?;
+        state.number_of(path)?;
+        answer(met, path.to_owned())
     }
 }
 
 #[derive(Debug)]
 struct SimulatedFile {
     files: SimulatedFiles,
+    path: Arc<Path>,
     number: u64,
     handle: u64,
     generation: u64,
@@ -538,15 +517,14 @@ impl SimulatedFile {
         operation: Operation,
         work: impl FnOnce(&mut FileNode, Option<FaultKind>, &mut SplitMix) -> io::Result<T>,
     ) -> io::Result<T> {
-        let mut state = self.files.state();
-        let fault = state.call(operation)?;
+        let (mut state, met) = self.files.enter(operation, &self.path)?;
         let changes = !matches!(operation, Operation::ReadAt | Operation::Stat | Operation::TryLock);
         if state.generation != self.generation || (changes && !self.writable) {
             return Err(errno(libc::EBADF));
         }
         let State { inodes, random, .. } = &mut *state;
         match inodes.get_mut(&self.number) {
-            Some(Inode::File(file)) => work(file, fault, random),
+            Some(Inode::File(file)) => work(file, met, random).and_then(|done| answer(met, done)),
             _ => Err(errno(libc::EBADF)),
         }
     }
@@ -622,7 +600,8 @@ impl File for SimulatedFile {
         let (length, changed) =
             self.with(Operation::Stat, |file, _, _| Ok((file.live.len() as u64, change_time(&[&file.live]))))?;
         let identity = Identity { device: 1, inode: self.number };
-        Ok(Stat { kind: FileKind::File, identity, length, mode: 0o600, changed })
+        let links = self.files.state().links(self.number);
+        Ok(Stat { kind: FileKind::File, identity, length, links, mode: 0o600, changed })
     }
 
     fn try_lock(&self, lock: Lock) -> io::Result<bool> {
@@ -638,6 +617,21 @@ impl File for SimulatedFile {
             }
             Ok(!excluded)
         })
+    }
+}
+
+/// See [`SimulatedFiles::tell_on_panic`].
+#[derive(Debug)]
+pub struct TellOnPanic {
+    files: SimulatedFiles,
+}
+
+impl Drop for TellOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let seed = self.files.state().seed;
+            eprintln!("simulated files of seed {seed}; {}", self.files.trace());
+        }
     }
 }
 

@@ -1,0 +1,65 @@
+//! What is known of each session without looking at any disk.
+
+use std::collections::BTreeMap;
+
+use sessionlog::event::{Event, Item, SessionId};
+use sessionlog::session::repair;
+
+/// A session as its users know it.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// Every event accepted, in order; the stored log is a beginning of it.
+    pub accepted: Vec<Event>,
+    /// How many of them were acknowledged as durable. With none, the session may be absent.
+    pub durable: usize,
+    /// A deletion was begun and its end is not known.
+    pub perhaps_deleted: bool,
+    /// Other logs that may stand under this id: of forks that failed, or sessions whose deletion did.
+    pub ghosts: Vec<Vec<Event>>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    pub sessions: BTreeMap<String, Known>,
+}
+
+impl Known {
+    /// Checks that a log, or its absence, is one that may be found now.
+    pub fn check(&self, found: Option<&[Event]>) -> Result<(), String> {
+        let Some(found) = found else {
+            return if self.durable == 0 || self.perhaps_deleted {
+                Ok(())
+            } else {
+                Err(format!("lost, with {} durable events", self.durable))
+            };
+        };
+        if !found.iter().zip(0..).all(|(event, seq)| event.seq() == seq) {
+            return Err("its seqs are not contiguous".to_owned());
+        }
+        let same = found.len() <= self.accepted.len() && *found == self.accepted[..found.len()];
+        if same && found.len() >= self.durable {
+            return Ok(());
+        }
+        if (self.durable == 0 || self.perhaps_deleted) && self.ghosts.iter().any(|ghost| *ghost == *found) {
+            return Ok(());
+        }
+        let first = found.iter().zip(&self.accepted).position(|(found, accepted)| found != accepted);
+        Err(format!(
+            "{} events are stored, {} durable and {} accepted; first difference: {first:?}",
+            found.len(),
+            self.durable,
+            self.accepted.len()
+        ))
+    }
+}
+
+/// What a resume makes of a stored log: closers of an orphaned turn, then the mark. The mark's time is not foretold.
+pub fn closers(stored: &[Event], id: &SessionId) -> Vec<Event> {
+    let items: Vec<Item> = stored.iter().cloned().map(Item::Event).collect();
+    repair::close_log(&items, id).unwrap().map_or_else(Vec::new, |batch| batch.events().collect())
+}
+
+/// Whether a resume appends the mark behind this log.
+pub fn wants_mark(stored: &[Event]) -> bool {
+    stored.last().is_some_and(|last| last.event_type() != "session/end-seed")
+}

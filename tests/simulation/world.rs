@@ -1,0 +1,584 @@
+//! A store on a simulated disk, the model beside it, and what can be done to both.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sessionlog::backend::{ErrorKind, ReadLimit};
+use sessionlog::event::{Event, Item, SessionHeader};
+use sessionlog::segment::files::{Fault, FaultKind, Files, Operation, SimulatedFiles, TellOnPanic};
+use sessionlog::segment::{CheckStatus, Engine, EngineOptions, Reader, SealOptions, SegmentBackend};
+use sessionlog::session::{Session, SessionOptions};
+use sessionlog::store::{ForkAt, Health, ListOptions, LiveSession, Store, StoreError};
+
+use crate::agent;
+use crate::model::{Known, Model, closers, wants_mark};
+use crate::store_common::{id, options};
+
+const ROOT: &str = "/home/store";
+const IDS: [&str; 4] = ["a", "b", "c", "d"];
+
+type Live = LiveSession<SegmentBackend>;
+
+pub struct World {
+    files: SimulatedFiles,
+    /// Prints the disk's last calls if this program fails, where that is wanted.
+    told: Option<TellOnPanic>,
+    store: Option<Store<SegmentBackend>>,
+    live: BTreeMap<String, Live>,
+    followers: BTreeMap<String, (Reader, Vec<Event>)>,
+    model: Model,
+    /// Whether a call may fail at present.
+    faulty: bool,
+    /// What was done how often, so that nobody takes programs of nothing for a proof.
+    pub done: BTreeMap<&'static str, u64>,
+}
+
+fn engine_options(files: &SimulatedFiles) -> EngineOptions {
+    EngineOptions::new()
+        .files(Arc::new(files.clone()))
+        .rotate_at(900)
+        .background_sealing(false)
+        .seed(files.calls().wrapping_mul(31).wrapping_add(7))
+}
+
+fn open(files: &SimulatedFiles) -> Result<Store<SegmentBackend>, StoreError> {
+    // Only flushes write: the window never ends by itself within a program.
+    options()
+        .window(Duration::from_secs(36_000))
+        .open(SegmentBackend::with_options(Path::new(ROOT), engine_options(files))?)
+}
+
+fn stored(engine: &Engine, session: &str) -> Option<Vec<Item>> {
+    let mut items = Vec::new();
+    let mut from = Some(0);
+    while let Some(seq) = from {
+        match engine.read(&id(session), seq, ReadLimit { events: 40, bytes: 3000 }) {
+            Ok(page) => {
+                items.extend(page.items);
+                from = page.next;
+            }
+            Err(error) if error.kind == ErrorKind::NotFound => return None,
+            Err(error) => panic!("reading {session}: {error}"),
+        }
+    }
+    Some(items)
+}
+
+fn events_of(items: &[Item]) -> Vec<Event> {
+    items.iter().flat_map(Item::events).collect()
+}
+
+/// Everything that a model of a session can be asked.
+fn assert_same_view(one: &Session, other: &Session, what: &str) {
+    assert_eq!(one.checkpoint(), other.checkpoint(), "{what}");
+    assert_eq!(one.surface().nodes(), other.surface().nodes(), "{what}");
+    assert_eq!(one.messages(), other.messages(), "{what}");
+    assert_eq!(one.request_header(), other.request_header(), "{what}");
+    assert_eq!(one.todos(), other.todos(), "{what}");
+    assert_eq!(one.usage(), other.usage(), "{what}");
+    assert_eq!(one.pending_calls(), other.pending_calls(), "{what}");
+}
+
+impl World {
+    pub fn new(seed: u64, tell: bool) -> Self {
+        let files = SimulatedFiles::new(seed);
+        let told = tell.then(|| files.tell_on_panic());
+        files.create_directory(Path::new("/home")).unwrap();
+        files.sync_directory(Path::new("/")).unwrap();
+        Self {
+            files,
+            told,
+            store: None,
+            live: BTreeMap::new(),
+            followers: BTreeMap::new(),
+            model: Model::default(),
+            faulty: false,
+            done: BTreeMap::new(),
+        }
+    }
+
+    fn did(&mut self, what: &'static str) {
+        *self.done.entry(what).or_default() += 1;
+    }
+
+    fn store(&mut self) -> Option<Store<SegmentBackend>> {
+        if self.store.is_none() {
+            match open(&self.files) {
+                Ok(store) => self.store = Some(store),
+                Err(error) => self.fine(&error, &[]),
+            }
+        }
+        self.store.clone()
+    }
+
+    /// An error that may be: one that the disk explains, or one of these.
+    fn fine(&self, error: &StoreError, others: &[ErrorKind]) {
+        let kind = error.kind();
+        let of_the_disk = self.faulty && matches!(kind, ErrorKind::Io | ErrorKind::DiskFull);
+        assert!(of_the_disk || others.contains(&kind), "{error} ({kind:?})");
+    }
+
+    /// Makes one step, chosen by `word`, and checks the world.
+    pub async fn step(&mut self, word: u64) {
+        let name = IDS[usize::try_from(word >> 8 & 3).unwrap()];
+        let pick = word >> 10;
+        match word & 0xff {
+            0..=99 => self.append(name, pick).await,
+            100..=142 => self.flush(name).await,
+            143..=155 => self.close(name).await,
+            156..=171 => self.seal(name, pick).await,
+            172..=190 => self.fork(name, IDS[usize::try_from(pick & 3).unwrap()], pick >> 2).await,
+            191..=199 => self.delete(name).await,
+            200..=206 => self.list().await,
+            207..=214 => self.inspect(name).await,
+            215..=222 => self.follow(name),
+            223..=227 => self.crash(pick),
+            228..=231 => self.die(pick),
+            232..=250 => self.fail(pick),
+            _ => self.heal(),
+        }
+        self.check(name).await;
+    }
+
+    /// The live session of this name, opened or created if need be.
+    async fn open_session(&mut self, name: &str) -> Option<Live> {
+        if let Some(live) = self.live.get(name) {
+            return Some(live.clone());
+        }
+        let store = self.store()?;
+        match store.resume(name).await {
+            Ok(live) => {
+                self.resumed(name, &live);
+                Some(live)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let known = self.model.sessions.entry(name.to_owned()).or_default();
+                assert!(known.durable == 0 || known.perhaps_deleted, "{name} is not found");
+                match store.create(SessionHeader::new(name)).await {
+                    Ok(live) => {
+                        let mut ghosts = std::mem::take(&mut known.ghosts);
+                        ghosts.push(std::mem::take(&mut known.accepted));
+                        *known = Known { ghosts, ..Known::default() };
+                        self.live.insert(name.to_owned(), live.clone());
+                        Some(live)
+                    }
+                    Err(error) => {
+                        self.fine(&error, &[]);
+                        None
+                    }
+                }
+            }
+            Err(error) => {
+                self.fine(&error, &[]);
+                None
+            }
+        }
+    }
+
+    /// Checks a session that was resumed, and takes down what is known of it now.
+    fn resumed(&mut self, name: &str, live: &Live) {
+        let stored_count = usize::try_from(live.recovery().events).unwrap();
+        let known = self.model.sessions.get_mut(name).unwrap_or_else(|| panic!("{name} was never made"));
+        // The stored log is one of those that may be there: which one, its length and its last events tell.
+        let held = live.events(..);
+        let fits = |log: &Vec<Event>| {
+            log.len() >= stored_count
+                && held.iter().all(|event| {
+                    let index = usize::try_from(event.seq()).unwrap();
+                    index >= stored_count || log[index] == *event
+                })
+        };
+        let log = std::iter::once(&known.accepted).chain(&known.ghosts).find(|log| fits(log));
+        let mut log = log.unwrap_or_else(|| panic!("{name} is resumed with a log that it never had")).clone();
+        assert!(stored_count >= known.durable || known.perhaps_deleted || known.durable == 0);
+        log.truncate(stored_count);
+        log.extend(closers(&log, &id(name)));
+        let durable = log.len();
+        let mark = wants_mark(&log);
+        let next = usize::try_from(live.next_seq()).unwrap();
+        assert_eq!(next, durable + usize::from(mark), "{name}: closers and mark are exactly those of the rules");
+        log.extend(live.events(durable as u64..));
+        assert_eq!(live.events(stored_count as u64..), log[stored_count..], "{name}: the closers");
+        assert!(live.open_turn().is_none());
+        *known = Known { accepted: log, durable, perhaps_deleted: false, ghosts: Vec::new() };
+        self.did("resume");
+        self.live.insert(name.to_owned(), live.clone());
+    }
+
+    async fn append(&mut self, name: &str, pick: u64) {
+        let Some(live) = self.open_session(name).await else { return };
+        for number in 0..=pick & 3 {
+            agent::act(&live, (pick >> 2).wrapping_mul(2 * number + 1) % 1400);
+        }
+        self.note(name, &live);
+        self.did("append");
+    }
+
+    fn note(&mut self, name: &str, live: &Live) {
+        let known = self.model.sessions.get_mut(name).unwrap();
+        let from = known.accepted.len() as u64;
+        known.accepted.extend(live.events(from..));
+    }
+
+    async fn flush(&mut self, name: &str) {
+        let Some(live) = self.live.get(name).cloned() else { return };
+        let result = live.flush().await;
+        let known = self.model.sessions.get_mut(name).unwrap();
+        match result {
+            Ok(()) => {
+                known.durable = known.accepted.len();
+                if known.durable > 0 {
+                    (known.ghosts, known.perhaps_deleted) = (Vec::new(), false);
+                }
+                assert_eq!(live.durable_seq(), live.next_seq());
+                assert_eq!(live.health(), Health::Ok, "{name}: health after a flush");
+                self.did("flush");
+            }
+            Err(error) => {
+                let Health::Degraded { cause, events, .. } = live.health() else {
+                    panic!("{name}: {error} shows in health")
+                };
+                assert_eq!(cause, error.kind());
+                assert_eq!(events, live.next_seq() - live.durable_seq());
+                assert!(live.durable_seq() <= known.accepted.len() as u64);
+                let store = self.store.as_ref().unwrap();
+                assert!(!store.health().is_ok(), "{name}: the store's health");
+                self.did("failed flush");
+                self.fine(&error.into(), &[]);
+            }
+        }
+    }
+
+    async fn close(&mut self, name: &str) {
+        self.flush(name).await;
+        let Some(live) = self.live.get(name).cloned() else { return };
+        match live.close().await {
+            Ok(()) => {
+                let known = self.model.sessions.get_mut(name).unwrap();
+                known.durable = known.accepted.len();
+                self.live.remove(name);
+            }
+            Err(error) => {
+                // No append is accepted any more; closing is tried again on a disk that works.
+                self.fine(&error.into(), &[]);
+                self.heal();
+                live.close().await.unwrap_or_else(|error| panic!("{name}: closing again on a sound disk: {error}"));
+                let known = self.model.sessions.get_mut(name).unwrap();
+                known.durable = known.accepted.len();
+                self.live.remove(name);
+            }
+        }
+    }
+
+    async fn seal(&mut self, name: &str, pick: u64) {
+        if !self.model.sessions.contains_key(name) || self.store().is_none() {
+            return;
+        }
+        self.close(name).await;
+        let Some(store) = self.store() else { return };
+        let level = i32::try_from(pick % 4).unwrap() + 1;
+        match store.backend().engine().seal(&id(name), SealOptions::new().level(level)) {
+            Ok(_) => self.did("seal"),
+            Err(error) if error.kind == ErrorKind::NotFound => {}
+            Err(error) => self.fine(&error.into(), &[]),
+        }
+    }
+
+    async fn fork(&mut self, name: &str, child: &str, pick: u64) {
+        if child == name || !self.model.sessions.contains_key(name) {
+            return;
+        }
+        if pick >> 3 & 7 != 0 {
+            // Most forks are of a name that is free.
+            self.close(child).await;
+            self.delete(child).await;
+        }
+        let Some(store) = self.store() else { return };
+        let known = self.model.sessions[name].clone();
+        let at = match pick % 6 {
+            0..=3 => ForkAt::LastTurn,
+            4 => ForkAt::End,
+            _ => ForkAt::Seq(pick / 6 % (known.accepted.len() as u64 + 2)),
+        };
+        let result = match self.live.get(name) {
+            Some(live) => store.fork(live, at, child).await,
+            None => store.fork(name, at, child).await,
+        };
+        if let (Ok(_), Some(live)) = (&result, self.live.get(name)) {
+            // The source is flushed first.
+            assert_eq!(live.durable_seq(), live.next_seq());
+            self.model.sessions.get_mut(name).unwrap().durable = known.accepted.len();
+        }
+        match result {
+            Ok(born) => {
+                let seed = usize::try_from(born.header().seed_length.unwrap()).unwrap();
+                let before = self.model.sessions.get(child);
+                assert!(
+                    before.is_none_or(|before| before.durable == 0 || before.perhaps_deleted),
+                    "{child} is forked over a session"
+                );
+                let mut log = self.model.sessions[name].accepted[..seed].to_vec();
+                assert!(closers(&log, &id(name)).is_empty(), "{child} is forked inside a turn");
+                let mark = wants_mark(&log);
+                assert_eq!(born.next_seq(), log.len() as u64 + u64::from(mark));
+                let durable = log.len();
+                log.extend(born.events(durable as u64..));
+                assert_eq!(born.header().parent_session.as_deref(), Some(name));
+                self.model.sessions.insert(child.to_owned(), Known { accepted: log, durable, ..Known::default() });
+                self.live.insert(child.to_owned(), born);
+                self.did("fork");
+            }
+            Err(error) => {
+                self.fine(&error, &[ErrorKind::Invalid, ErrorKind::NotFound, ErrorKind::Exists]);
+                if self.faulty {
+                    // Told that it failed; the disk may show it until somebody makes something of that name.
+                    let child = self.model.sessions.entry(child.to_owned()).or_default();
+                    if child.durable == 0 || child.perhaps_deleted {
+                        let prefixes = (1..=known.accepted.len()).map(|length| known.accepted[..length].to_vec());
+                        child.ghosts.extend(prefixes);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn delete(&mut self, name: &str) {
+        let Some(store) = self.store() else { return };
+        let result = store.delete(name).await;
+        if self.live.contains_key(name) {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::Busy);
+            return;
+        }
+        match result {
+            Ok(()) => {
+                self.model.sessions.remove(name);
+                self.did("delete");
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let known = self.model.sessions.remove(name).unwrap_or_default();
+                assert!(known.durable == 0 || known.perhaps_deleted, "{name} is not found");
+            }
+            Err(error) => {
+                self.fine(&error, &[]);
+                if let Some(known) = self.model.sessions.get_mut(name) {
+                    known.perhaps_deleted = true;
+                }
+            }
+        }
+    }
+
+    async fn list(&mut self) {
+        let Some(store) = self.store() else { return };
+        let listing = match store.list(ListOptions::new()).await {
+            Ok(listing) => listing,
+            Err(error) => return self.fine(&error, &[]),
+        };
+        assert!(listing.errors.is_empty() || self.faulty, "{:?}", listing.errors);
+        let listed: Vec<&str> = listing.sessions.iter().map(|header| header.id.as_str()).collect();
+        assert!(listed.iter().all(|name| self.model.sessions.contains_key(*name)), "{listed:?}");
+        let errors: Vec<&str> = listing.errors.iter().map(|error| error.name.as_str()).collect();
+        for (name, known) in &self.model.sessions {
+            let there = listed.contains(&name.as_str()) || errors.contains(&name.as_str());
+            assert!(there || known.durable == 0 || known.perhaps_deleted, "{name} is not listed");
+        }
+        // The catalogue, read or made, agrees with the logs.
+        let Ok(summaries) = store.backend().engine().summaries() else { return };
+        for entry in summaries {
+            let (Ok(summary), Some(known)) = (entry.summary, self.model.sessions.get(&entry.name)) else {
+                assert!(self.faulty, "{}", entry.name);
+                continue;
+            };
+            assert!(summary.events >= known.durable as u64 || known.perhaps_deleted || known.durable == 0);
+        }
+    }
+
+    async fn inspect(&mut self, name: &str) {
+        let Some(store) = self.store() else { return };
+        let found = match store.inspect(name).await {
+            Ok(found) => found,
+            Err(error) => return self.fine(&error, &[ErrorKind::NotFound]),
+        };
+        // A lock that cannot be asked is taken for free.
+        let live = self.live.get(name).is_some_and(|live| live.durable_seq() > 0);
+        assert!(found.is_live() == live || self.faulty, "{name}: live: {live}");
+        assert!(found.is_live() || found.open_turn().is_none(), "{name}: an orphaned turn is closed in the view");
+    }
+
+    fn follow(&mut self, name: &str) {
+        if !self.followers.contains_key(name) {
+            let Some(store) = self.store() else { return };
+            match store.backend().engine().reader(&id(name)) {
+                Ok(reader) => drop(self.followers.insert(name.to_owned(), (reader, Vec::new()))),
+                Err(error) => return self.fine(&error.into(), &[ErrorKind::NotFound]),
+            }
+        }
+        let (reader, seen) = self.followers.get_mut(name).unwrap();
+        *self.done.entry("follow").or_default() += 1;
+        loop {
+            match reader.next_page(ReadLimit { events: 9, bytes: 900 }) {
+                Ok(page) if page.items.is_empty() => break,
+                Ok(page) => seen.extend(events_of(&page.items)),
+                Err(error) => {
+                    // Its session may have been deleted, and made again.
+                    let error = error.into();
+                    self.followers.remove(name);
+                    let gone = [ErrorKind::NotFound, ErrorKind::Damaged];
+                    return self.fine(&error, &gone);
+                }
+            }
+        }
+        let Some(known) = self.model.sessions.get(name) else { return drop(self.followers.remove(name)) };
+        let same = seen.len() <= known.accepted.len() && seen[..] == known.accepted[..seen.len()];
+        if !same {
+            assert!(known.ghosts.iter().any(|ghost| ghost.starts_with(seen)), "{name}: a follower saw what never was");
+        }
+    }
+
+    fn forget_processes(&mut self) {
+        self.live.clear();
+        self.followers.clear();
+        self.store = None;
+        self.faulty = false;
+    }
+
+    /// The power goes. What the old process's tasks still do, they do to the old disk.
+    fn crash(&mut self, pick: u64) {
+        self.die(pick);
+        self.files.crash();
+        self.did("crash");
+    }
+
+    /// The process dies, the machine lives on.
+    fn die(&mut self, pick: u64) {
+        self.files = self.files.copy(pick);
+        self.told = self.told.is_some().then(|| self.files.tell_on_panic());
+        self.forget_processes();
+    }
+
+    fn fail(&mut self, pick: u64) {
+        let kinds = [
+            FaultKind::Errno(libc::EIO),
+            FaultKind::Errno(libc::ENOSPC),
+            FaultKind::Errno(libc::EDQUOT),
+            FaultKind::Late(libc::EIO),
+            FaultKind::ShortWrite,
+            FaultKind::ShortRead,
+            FaultKind::Errno(libc::EIO),
+            FaultKind::Errno(libc::ENOSPC),
+        ];
+        let operations = [
+            None,
+            Some(Operation::SyncData),
+            Some(Operation::SyncAll),
+            Some(Operation::SyncDirectory),
+            Some(Operation::WriteAt),
+            Some(Operation::Rename),
+            Some(Operation::Truncate),
+            Some(Operation::Open),
+        ];
+        let index = |shift: u32| usize::try_from(pick >> shift & 7).unwrap();
+        let fault = Fault {
+            call: 1 + (pick >> 7) % 20,
+            operation: operations[index(3)],
+            lasting: pick >> 6 & 1 == 1,
+            kind: kinds[index(0)],
+        };
+        self.files.fail(fault);
+        self.faulty = true;
+    }
+
+    fn heal(&mut self) {
+        self.files.heal();
+        self.faulty = false;
+    }
+
+    /// What another process would find now, and what it would find if the power went now.
+    async fn check(&self, touched: &str) {
+        let calls = self.files.calls();
+        let now = self.files.copy(calls);
+        let after = self.files.copy(calls + 1);
+        after.crash();
+        for (files, what) in [(&now, "now"), (&after, "after a crash")] {
+            let engine = engine_options(files).open(ROOT).unwrap_or_else(|error| panic!("{what}: {error}"));
+            for (name, known) in &self.model.sessions {
+                let found = stored(&engine, name);
+                let events = found.as_deref().map(events_of);
+                known.check(events.as_deref()).unwrap_or_else(|error| panic!("{name}, {what}: {error}"));
+                let Some(items) = found.filter(|_| name == touched) else { continue };
+                let check = engine.verify(&id(name));
+                assert!(
+                    matches!(check.status, CheckStatus::Ok | CheckStatus::Torn),
+                    "{name}, {what}: {:?}",
+                    check.error
+                );
+                assert_eq!(check.events as usize, events.unwrap().len(), "{name}, {what}");
+                if what == "now" {
+                    self.assert_views_agree(name, items, &engine).await;
+                }
+            }
+            let listing = engine.list(None, 100).unwrap();
+            for entry in listing.entries {
+                assert!(entry.header.is_ok(), "{what}: {:?}", entry.header);
+                assert!(self.model.sessions.contains_key(&entry.name), "{what}: {} should not be there", entry.name);
+            }
+        }
+        assert_eq!(now.read_directory(Path::new("/")).unwrap(), ["home"], "nothing outside the root");
+        assert_eq!(
+            now.read_directory(Path::new("/home")).unwrap().len(),
+            usize::from(now.stat(Path::new(ROOT)).is_ok())
+        );
+    }
+
+    /// From the checkpoint, replayed, and in memory.
+    async fn assert_views_agree(&self, name: &str, items: Vec<Item>, engine: &Engine) {
+        let store = options().open(SegmentBackend::from(engine.clone())).unwrap();
+        let inspected = store.inspect(name).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let stored: usize = items.iter().map(|item| usize::try_from(item.next_seq() - item.first_seq()).unwrap()).sum();
+        let mut whole = items;
+        whole.extend(inspected.items(inspected.durable_seq(), u64::MAX));
+        let view = SessionOptions::new();
+        let replayed = Session::view(inspected.header().clone(), whole, view).unwrap();
+        assert_same_view(&inspected, &replayed, name);
+        let known = &self.model.sessions[name];
+        if let Some(live) = self.live.get(name).filter(|live| live.next_seq() == stored as u64)
+            && live.open_turn().is_none()
+            && stored == known.accepted.len()
+        {
+            assert_same_view(live, &replayed, name);
+        }
+    }
+
+    /// The end of every program: a sound disk, everything closed, everything there, nothing locked.
+    pub async fn end(mut self) -> BTreeMap<&'static str, u64> {
+        self.heal();
+        for name in IDS {
+            self.close(name).await;
+        }
+        if let Some(store) = self.store.take() {
+            store.close().await.unwrap();
+        }
+        let store = open(&self.files).unwrap();
+        for name in IDS {
+            match store.resume(name).await {
+                Ok(live) => {
+                    self.resumed(name, &live);
+                    self.close(name).await;
+                    store.backend().engine().seal(&id(name), SealOptions::new().level(1)).unwrap();
+                    let names = self.files.read_directory(&Path::new(ROOT).join("sessions").join(name)).unwrap();
+                    assert!(!names.iter().any(|name| name.starts_with(".tmp-")), "{names:?}");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NotFound, "{name}: {error}");
+                    if let Some(known) = self.model.sessions.get(name) {
+                        assert!(known.durable == 0 || known.perhaps_deleted, "{name} is lost");
+                    }
+                }
+            }
+            self.check(name).await;
+        }
+        drop(self.told);
+        self.done
+    }
+}
