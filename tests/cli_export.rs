@@ -119,8 +119,8 @@ fn every_format_goes_to_a_private_file_and_nothing_of_a_damaged_log_is_written()
     // In two records, so that damage to the first is no torn tail.
     let whole = String::from_utf8(recording(1, 2_000)).unwrap();
     let part: String = whole.lines().take(900).flat_map(|line| [line, "\n"]).collect();
-    home.import("s", part);
-    home.import("s", whole);
+    home.record("s", part);
+    home.record("s", whole);
     for format in ["jsonl", "dsh", "dsh-zstd", "markdown"] {
         home.run(["export", "s", "--format", format, "-o", format]).ok();
         let piped = home.command(["export", "s", "--format", format]).output().unwrap();

@@ -11,13 +11,17 @@ use std::path::{Path, PathBuf};
 
 use cli_common::{FAILED, Home, MISSING, USAGE, cut, event, files, flip, log, messages, recording, said};
 use serde_json::Value;
+use sessionlog::backend::Expected;
+use sessionlog::event::envelope::RawEnvelope;
+use sessionlog::event::{Batch, SessionId};
+use sessionlog::segment::Engine;
 
 /// A store with the session `bad` of three journals of ten messages each, and one more session.
 fn store() -> Home {
     let home = Home::new();
-    home.import("other", messages("s", 4));
+    home.record("other", messages("s", 4));
     for count in [10, 20, 30] {
-        home.import("bad", messages("s", count));
+        home.record("bad", messages("s", count));
     }
     home
 }
@@ -161,7 +165,7 @@ fn a_renamed_directory_keeps_its_header() {
 #[test]
 fn sealed_segments_give_the_blocks_before_the_damage() {
     let home = Home::new();
-    home.import("bad", recording(7, 60_000));
+    home.record("bad", recording(7, 60_000));
     home.run(["seal", "bad"]).ok();
     let segment = home.session("bad").join(FIRST.replace(".log", ".seg"));
     let length = usize::try_from(fs::metadata(&segment).unwrap().len()).unwrap();
@@ -184,9 +188,9 @@ fn sealed_segments_give_the_blocks_before_the_damage() {
 fn a_turn_that_is_open_where_the_log_stops_is_closed_by_a_repair() {
     let home = Home::new();
     let open = [said(0, "x"), event(1, "turn/start", "{\"turn\":1}"), said(2, "y")];
-    home.import("bad", log("bad", &open));
+    home.record("bad", log("bad", &open));
     let more: Vec<String> = open.iter().cloned().chain([said(3, "z")]).collect();
-    home.import("bad", log("bad", more));
+    home.record("bad", log("bad", more));
     flip(&home.session("bad").join("00000000000000000003.log"), 3);
     let document = home.run(["salvage", "bad", "--as", "new", "--json"]).ok().document();
     assert_eq!((document["events"].as_u64(), document["open_turn"].as_u64()), (Some(3), Some(1)));
@@ -216,4 +220,26 @@ fn sound_missing_and_newer_sessions_are_refused() {
     fs::write(&path, bytes).unwrap();
     home.run(["salvage", "other", "--as", "new"]).with(FAILED).says(&["newer version", "upgrade"]);
     assert!(!home.session("new").exists());
+}
+
+#[test]
+fn an_event_that_no_session_accepts_ends_what_is_salvaged() {
+    let home = Home::new();
+    home.record("bad", messages("bad", 5));
+    // The engine keeps what it is given; the model's rules are the session's.
+    let engine = Engine::open(home.store()).unwrap();
+    let id = SessionId::new("bad").unwrap();
+    let head = engine.take_over(&id).unwrap().head;
+    let message = said(5, "x")
+        .replace(r#""surfaceOp":"append""#, r#""surfaceOp":{"op":"replace","start":1,"end":2},"sourceEventSeqs":[1]"#);
+    let batch = Batch::pack([RawEnvelope::parse(&message).unwrap().into_event().unwrap()]).unwrap();
+    let expected = Expected { epoch: head.epoch, next_seq: 5 };
+    engine.append(&id, None, expected, &batch).unwrap();
+    engine.release(&id, head.epoch).unwrap();
+    drop(engine);
+    assert_eq!(home.run(["verify", "bad", "--json"]).with(FAILED).json()[0]["class"], "invalid-event");
+    let document = home.run(["salvage", "bad", "--as", "new", "--json"]).ok().document();
+    assert_eq!((document["events"].as_u64(), &document["left"][0]["class"]), (Some(5), &Value::from("invalid-event")));
+    assert!(document["left"][0]["detail"].as_str().unwrap().contains("event 5") && document["left"][0]["seq"] == 5);
+    assert_eq!(home.run(["verify", "new", "--json"]).ok().json()[0]["status"], "ok");
 }

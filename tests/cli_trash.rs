@@ -16,7 +16,7 @@ use sessionlog::segment::Engine;
 fn aged(home: &Home, sessions: &[(&str, u64)]) {
     for (id, day) in sessions {
         let line = said(0, &"words ".repeat(100)).replace("1700000000000", &(day * 86_400_000).to_string());
-        home.import(id, format!("{}\n{line}\n", header(id)));
+        home.record(id, format!("{}\n{line}\n", header(id)));
     }
 }
 
@@ -260,4 +260,19 @@ fn a_session_in_the_trash_does_not_confuse_a_log_named_like_one() {
     home.import(".trash-0123456789ab-x", log("x", [said(0, "x")]));
     assert_eq!(ids(&home), [".trash-0123456789ab-x"]);
     assert_eq!(home.run(["rm", "--list", "--json"]).ok().out, "");
+}
+
+#[test]
+fn damage_that_no_listing_meets_keeps_a_session_from_being_pruned() {
+    let home = Home::new();
+    home.import("bad", recording(7, 60_000));
+    aged(&home, &[("old", 3)]);
+    let segment = home.session("bad").join("00000000000000000000.seg");
+    let length = usize::try_from(fs::metadata(&segment).unwrap().len()).unwrap();
+    flip(&segment, length / 2);
+    assert!(home.run(["ls", "--json"]).ok().json().iter().all(|row| row["state"] != "damaged"));
+    let rows = home.run(["prune", "--older-than", "1s", "--apply", "--json"]).with(FAILED).json();
+    assert_eq!(actions(&rows), pairs(&[("old", "freed"), ("bad", "kept")]));
+    assert!(rows[1]["reason"].as_str().unwrap().contains("checksum"), "{rows:?}");
+    assert_eq!(ids(&home), ["bad"]);
 }

@@ -6,6 +6,7 @@
 
 mod segment_common;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -136,7 +137,7 @@ struct Words(String);
 
 impl tracing::field::Visit for Words {
     fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        let _ = std::fmt::Write::write_fmt(&mut self.0, format_args!("{}={value:?} ", field.name()));
+        let _ = write!(self.0, "{}={value:?} ", field.name());
     }
 }
 

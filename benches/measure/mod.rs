@@ -25,6 +25,7 @@ pub mod row;
 pub mod scale;
 pub mod size;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -73,39 +74,42 @@ pub struct Figures {
     pub latencies: Vec<Latency>,
     /// Costs against sizes.
     pub curves: Vec<Curve>,
+    /// What could not be measured, because something went wrong on the way.
+    #[serde(default)]
+    pub failed: Vec<String>,
 }
 
-/// Measures everything, telling on standard error how far it has come.
+/// Measures everything, telling on standard error how far it has come. What fails is named in the figures, and the rest goes on.
 pub fn run(plan: &Plan) -> Figures {
     let mut figures = Figures::default();
     let started = Instant::now();
-    let stage = |name: &str| eprintln!("[{:>4} s] {name}", started.elapsed().as_secs());
-    stage("append in memory");
-    append::measure(plan, &mut figures);
-    stage("durable flushes");
-    flush::measure(plan, &mut figures);
-    stage("making the stores to read from");
-    let inputs = Inputs::make(plan);
-    stage("bytes stored");
-    size::measure(plan, &inputs, &mut figures);
-    stage("reading");
-    read::measure(plan, &inputs, &mut figures);
-    stage("resuming");
-    resume::measure(plan, &inputs, &mut figures);
-    stage("forking");
-    fork::measure(plan, &inputs, &mut figures);
-    stage("export and import");
-    exchange::measure(plan, &inputs, &mut figures);
-    inputs.remove();
-    stage("listing");
-    list::measure(plan, &mut figures);
-    stage("opening after a kill");
-    recovery::measure(plan, &mut figures);
-    if plan.scale {
-        stage("scale");
-        scale::measure(plan, &mut figures);
+    let stage = |name: &str, figures: &mut Figures, work: &mut dyn FnMut(&mut Figures)| {
+        eprintln!("[{:>4} s] {name}", started.elapsed().as_secs());
+        if catch_unwind(AssertUnwindSafe(|| work(figures))).is_err() {
+            eprintln!("{name} failed; the other figures are taken all the same");
+            figures.failed.push(name.to_owned());
+        }
+    };
+    stage("append in memory", &mut figures, &mut |figures| append::measure(plan, figures));
+    stage("durable flushes", &mut figures, &mut |figures| flush::measure(plan, figures));
+    let mut inputs = None;
+    stage("making the stores to read from", &mut figures, &mut |_| inputs = Some(Inputs::make(plan)));
+    if let Some(inputs) = inputs {
+        stage("bytes stored", &mut figures, &mut |figures| size::measure(plan, &inputs, figures));
+        stage("reading", &mut figures, &mut |figures| read::measure(plan, &inputs, figures));
+        stage("resuming", &mut figures, &mut |figures| resume::measure(plan, &inputs, figures));
+        stage("forking", &mut figures, &mut |figures| fork::measure(plan, &inputs, figures));
+        stage("export and import", &mut figures, &mut |figures| exchange::measure(plan, &inputs, figures));
+        inputs.remove();
     }
-    stage("done");
+    stage("listing", &mut figures, &mut |figures| list::measure(plan, figures));
+    stage("opening after a kill", &mut figures, &mut |figures| recovery::measure(plan, figures));
+    if plan.scale {
+        for (name, measure) in scale::PARTS {
+            stage(name, &mut figures, &mut |figures| measure(plan, figures));
+        }
+    }
+    eprintln!("[{:>4} s] done", started.elapsed().as_secs());
     figures.rows.sort_by_key(row::Row::order);
     figures
 }

@@ -10,7 +10,7 @@ use sessionlog::event::control::{StepStart, TurnStart};
 use sessionlog::event::message::UserMessage;
 use sessionlog::event::{Batch, Placement, SessionHeader, SessionId};
 use sessionlog::sample::{Cadence, Recording};
-use sessionlog::segment::{Engine, EngineOptions, SegmentBackend};
+use sessionlog::segment::{EngineOptions, SegmentBackend};
 use sessionlog::store::StoreOptions;
 
 use super::append::runtime;
@@ -20,13 +20,16 @@ use super::recovery::LINE_BYTES;
 use super::row::{Curve, Row, Unit, bytes, count, median};
 use super::{Figures, Plan, files, memory};
 
-/// Measures all of it.
-pub fn measure(plan: &Plan, figures: &mut Figures) {
-    many_sessions(plan, figures);
-    long_session(plan, figures);
-    crowd(plan, figures);
-    day(plan, figures);
-}
+/// Measures one piece.
+pub type Part = fn(&Plan, &mut Figures);
+
+/// The pieces, each measured whatever becomes of the others.
+pub const PARTS: [(&str, Part); 4] = [
+    ("many sessions", many_sessions),
+    ("a long session", long_session),
+    ("many sessions at once", crowd),
+    ("a whole day", day),
+];
 
 /// A size, or in a quick run a hundredth of it.
 fn sized(plan: &Plan, full: u64) -> u64 {
@@ -45,7 +48,8 @@ fn curve(figures: &mut Figures, name: &str, against: &str, points: Vec<(f64, f64
 
 /// Durable creation, resume and deletion of one session, each the median of several.
 fn single_costs(root: &Path) -> [f64; 3] {
-    let engine = Engine::open(root).expect("a store");
+    // Sealing after a close would still hold the session when the next process wants it.
+    let engine = EngineOptions::new().background_sealing(false).open(root).expect("a store");
     let batch = Batch::pack(Recording::new(1).events(40).iter()).expect("events");
     let mut costs = [const { Vec::new() }; 3];
     for number in 0..9 {

@@ -122,6 +122,13 @@ pub fn of(report: &Report) -> String {
     if report.quick {
         out.push_str("- A quick run: the medium recording stands for the large one, and bounds that grow with the log are scaled.\n");
     }
+    if !report.figures.failed.is_empty() {
+        let _ = writeln!(
+            out,
+            "- **Could not be measured, as something failed on the way: {}.**",
+            report.figures.failed.join(", ")
+        );
+    }
     out.push_str("\n## Goals\n\n");
     table(report, &mut out);
     out.push_str("\n## Goals that are missed\n\n");

@@ -102,7 +102,7 @@ pub enum Verb {
     /// Free space: remove old sessions for good, and empty the trash
     ///
     /// Says what would go, and does nothing without --apply. A session's age is that of its last event; one in the trash is as old
-    /// as its removal. Sessions that are open for writing and damaged ones are kept, and named.
+    /// as its removal. Sessions that are open for writing, torn or damaged are kept, and named; what goes is checked in full before.
     Prune(super::prune::Prune),
     /// Say what a class of errors means and what to do about it
     Explain(super::explain::Explain),

@@ -124,8 +124,10 @@ pub fn run(engine: &Engine, arguments: &Prune, json: bool, out: &mut Output) -> 
     for unit in &units {
         let old = arguments.older_than.is_some_and(|cutoff| unit.activity().is_some_and(|time| time < cutoff));
         let wanted = old || arguments.max_bytes.is_some_and(|most| left > most);
-        if unit.is_blocked() {
-            pruning.keep(unit, wanted)?;
+        // A listing does not read what is sealed; what goes for good is looked at whole, so that no damage goes unsaid.
+        let damage = if wanted && !unit.is_blocked() { damage(engine, unit) } else { HashMap::new() };
+        if unit.is_blocked() || !damage.is_empty() {
+            pruning.keep(unit, wanted, &damage)?;
         } else if wanted {
             left = left.saturating_sub(pruning.remove(unit, &mut space)?);
         }
@@ -156,6 +158,16 @@ pub fn run(engine: &Engine, arguments: &Prune, json: bool, out: &mut Output) -> 
         refusals.count(PARTLY_FAILED);
     }
     refusals.end()
+}
+
+/// What a full check finds wrong with the sessions of a family, by name.
+fn damage<'a>(engine: &Engine, unit: &Unit<'a>) -> HashMap<&'a str, String> {
+    let Unit::Family(members) = unit else { return HashMap::new() };
+    let checked = members.iter().filter_map(|member| {
+        let error = engine.verify(member.id.as_ref()?).error.filter(|error| error.damage.is_some())?;
+        Some((member.name.as_str(), format!("it is damaged: {error}")))
+    });
+    checked.collect()
 }
 
 /// What the store holds, with what decides whether it may go.
@@ -265,10 +277,11 @@ struct Pruning<'a> {
 
 impl Pruning<'_> {
     /// Names what stays: damaged sessions always, others if they would have gone.
-    fn keep(&mut self, unit: &Unit, wanted: bool) -> Result<(), Failure> {
+    fn keep(&mut self, unit: &Unit, wanted: bool, damage: &HashMap<&str, String>) -> Result<(), Failure> {
         let Unit::Family(members) = unit else { return Ok(()) };
         for member in members {
-            let reason = match &member.blocked {
+            let found = damage.get(member.name.as_str()).map(|reason| Blocked::Damaged(reason.clone()));
+            let reason = match member.blocked.as_ref().or(found.as_ref()) {
                 Some(Blocked::Damaged(reason)) => {
                     self.refusals.count(PARTLY_FAILED);
                     reason.clone()

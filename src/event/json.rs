@@ -183,7 +183,7 @@ pub(crate) fn compacted(text: &str) -> Cow<'_, str> {
             is_space(byte)
         }
     };
-    let Some(first) = text.bytes().position(&mut outside_space) else {
+    let Some(first) = first_outside_space(text.as_bytes()) else {
         return Cow::Borrowed(text);
     };
     let mut out = String::with_capacity(text.len());
@@ -204,6 +204,18 @@ pub(crate) fn compacted(text: &str) -> Cow<'_, str> {
         out.push_str(tail.get(from..).unwrap_or_default());
     }
     Cow::Owned(out)
+}
+
+/// The first white space outside strings, which are passed over as a whole.
+fn first_outside_space(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match bytes.get(at)? {
+            b'"' => at = string_end(bytes, at)?,
+            byte if is_space(*byte) => return Some(at),
+            _ => at += 1,
+        }
+    }
 }
 
 /// The end of the string that opens at `start` (the index behind its closing quote).

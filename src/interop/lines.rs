@@ -155,7 +155,7 @@ impl<R: Read> Lines<R> {
                 self.line.shrink_to(4 * CHUNK_BYTES);
             }
             let waiting = self.chunk.get(self.at..self.filled).unwrap_or_default();
-            let stop = waiting.iter().position(|byte| matches!(byte, b'\n' | 0));
+            let stop = memchr::memchr2(b'\n', 0, waiting);
             let plain = waiting.get(..stop.unwrap_or(waiting.len())).unwrap_or_default();
             if self.line.len() + plain.len() > self.limit {
                 self.number += 1;

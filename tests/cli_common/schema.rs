@@ -18,7 +18,7 @@ pub fn check(schema: &Value, value: &Value) -> Result<(), String> {
     let schema = schema.as_object().unwrap();
     for (keyword, rule) in schema {
         let fits = match keyword.as_str() {
-            "$schema" | "title" | "required" | "additionalProperties" => true,
+            "$schema" | "title" | "required" => true,
             "type" => match rule {
                 Value::Array(names) => names.iter().any(|name| is(name.as_str().unwrap(), value)),
                 name => is(name.as_str().unwrap(), value),
@@ -39,13 +39,22 @@ pub fn check(schema: &Value, value: &Value) -> Result<(), String> {
             }
             "properties" => {
                 for (name, member) in value.as_object().into_iter().flatten() {
-                    match rule.get(name) {
-                        Some(rule) => check(rule, member).map_err(|fault| format!(".{name}{fault}"))?,
-                        None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
-                            return Err(format!(": member {name} is not in the schema"));
-                        }
-                        None => {}
+                    if let Some(rule) = rule.get(name) {
+                        check(rule, member).map_err(|fault| format!(".{name}{fault}"))?;
                     }
+                }
+                true
+            }
+            "additionalProperties" => {
+                let named = schema.get("properties").and_then(Value::as_object);
+                for (name, member) in value.as_object().into_iter().flatten() {
+                    if named.is_some_and(|named| named.contains_key(name)) {
+                        continue;
+                    }
+                    if *rule == Value::Bool(false) {
+                        return Err(format!(": member {name} is not in the schema"));
+                    }
+                    check(rule, member).map_err(|fault| format!(".{name}{fault}"))?;
                 }
                 true
             }
@@ -67,6 +76,7 @@ fn is(name: &str, value: &Value) -> bool {
     match name {
         "string" => value.is_string(),
         "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "object" => value.is_object(),
         "array" => value.is_array(),
