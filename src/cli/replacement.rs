@@ -42,7 +42,11 @@ impl Replacement {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         // From the very first moment on.
         let interruptions = interruptions()?;
-        let inner = BufWriter::with_capacity(256 * 1024, options.open(&temporary)?);
+        let file = options.open(&temporary)?;
+        // The umask may have taken away even the owner's rights.
+        #[cfg(unix)]
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        let inner = BufWriter::with_capacity(256 * 1024, file);
         for interruption in interruptions {
             let temporary = temporary.clone();
             tokio::spawn(async move {

@@ -32,7 +32,8 @@ pub fn root(common: &Common) -> Result<PathBuf, Failure> {
 
 /// How the engine works: `SESSIONLOG_MAP=1` has it map sealed segments instead of reading them.
 pub fn engine_options() -> EngineOptions {
-    EngineOptions::new().map_segments(std::env::var_os("SESSIONLOG_MAP").is_some_and(|value| value == "1"))
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| value == "1");
+    EngineOptions::new().map_segments(is_set("SESSIONLOG_MAP")).trust_directory(is_set("SESSIONLOG_TRUST_STORE"))
 }
 
 /// Opens an existing store.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::ops::RangeFrom;
 
 use super::json::{self, JsonError, JsonText};
-use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES, is_safe};
+use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_SESSION_EVENTS, MAX_SOURCES, MAX_TYPE_BYTES, is_safe};
 use super::placement::{Placement, Sources, SurfaceOp};
 use super::run::{DATA_END, Deltas};
 use super::{ChunkRun, Event, NewEvent};
@@ -201,7 +201,7 @@ impl RawEnvelope {
 /// [`EnvelopeError`] naming `seq` where given.
 pub fn check_new(new: &NewEvent, seq: Option<u64>) -> Result<(), EnvelopeError> {
     check_size(new.data.len(), seq)?;
-    check_placed(&new.event_type, new.placement.is_some(), seq)
+    check_placed(&new.event_type, new.placement.as_ref(), seq)
 }
 
 /// As [`check_new`], for an event that has its position; also checks that seq and time are safe integers.
@@ -210,9 +210,7 @@ pub fn check_new(new: &NewEvent, seq: Option<u64>) -> Result<(), EnvelopeError> 
 /// [`EnvelopeError`] naming the seq.
 pub fn check_event(event: &Event) -> Result<(), EnvelopeError> {
     let seq = Some(event.seq());
-    if event.seq() > MAX_SAFE_INTEGER.unsigned_abs() {
-        return Err(EnvelopeError::Member { seq, member: "seq".into(), problem: "exceeds 2^53-1".into() });
-    }
+    check_seq(event.seq())?;
     if event.time().unsigned_abs() > MAX_SAFE_INTEGER.unsigned_abs() {
         return Err(EnvelopeError::Member { seq, member: "time".into(), problem: "is outside +-(2^53-1)".into() });
     }
@@ -220,11 +218,26 @@ pub fn check_event(event: &Event) -> Result<(), EnvelopeError> {
         return Ok(());
     }
     check_size(event.data().len(), seq)?;
-    check_placed(event.event_type(), event.placement().is_some(), seq)
+    check_placed(event.event_type(), event.placement(), seq)
 }
 
-fn check_placed(event_type: &str, placed: bool, seq: Option<u64>) -> Result<(), EnvelopeError> {
+/// Checks that an event may have this seq.
+pub(crate) fn check_seq(seq: u64) -> Result<(), EnvelopeError> {
+    if seq < MAX_SESSION_EVENTS {
+        return Ok(());
+    }
+    let problem = "exceeds 2^53-2, the last seq of a session; go on in a new session, forked from this one or empty";
+    Err(EnvelopeError::Member { seq: Some(seq), member: "seq".into(), problem: problem.into() })
+}
+
+fn check_placed(event_type: &str, placement: Option<&Placement>, seq: Option<u64>) -> Result<(), EnvelopeError> {
     check_type(event_type, seq)?;
+    let sources = placement.and_then(Placement::sources).map_or(0, Sources::len);
+    if sources > MAX_SOURCES as u64 {
+        let problem = format!("names {sources} seqs, more than the limit of {MAX_SOURCES}");
+        return Err(EnvelopeError::Member { seq, member: "sourceEventSeqs".into(), problem });
+    }
+    let placed = placement.is_some();
     let surface = |problem| EnvelopeError::Surface { seq, event_type: event_type.to_owned(), problem };
     match (is_surface_type(event_type), placed) {
         (true, false) => Err(surface("produces a message and must carry surfaceOp")),
@@ -286,7 +299,8 @@ fn parse_sources(text: &str) -> Result<Sources, &'static str> {
     Ok(sources)
 }
 
-/// Appends the event's line (without a line break) to `out`.
+/// Appends the event's line (without a line break) to `out`. Sources are written one by one, for readers that know no ranges;
+/// for an event that was accepted the line takes at most [`MAX_EVENT_BYTES`] and 17 bytes for each of [`MAX_SOURCES`].
 pub fn write_line(event: &Event, out: &mut String) {
     write_line_as(event, SourceList::Plain, out);
 }

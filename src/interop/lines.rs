@@ -3,10 +3,11 @@
 use std::io::Read;
 
 use super::source::{Source, SourceFault};
-use crate::event::limits::MAX_EVENT_BYTES;
+use crate::event::limits::{MAX_EVENT_BYTES, MAX_SOURCES};
 
-/// Longest line that is read, in bytes: the largest payload plus 16 MiB for its envelope and a dense list of sources.
-pub const MAX_LINE_BYTES: usize = MAX_EVENT_BYTES + (16 << 20);
+/// Longest line that is read, in bytes: the largest payload, the longest list of sources written out, and 64 KiB for the rest of
+/// the envelope. So every line that is exported can be imported.
+pub const MAX_LINE_BYTES: usize = MAX_EVENT_BYTES + 17 * MAX_SOURCES + (64 << 10);
 
 /// Most blank bytes in a log. Far beyond any editor's habit, far below what a small hostile file can decode to.
 const MAX_BLANK_BYTES: u64 = 64 << 20;

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::directory::{LOCK_FILE, SessionDirectory, read_small};
 use super::files::{Access, File, Files, Identity, Lock, is_wrong_type, write_all_at};
 use crate::backend::{BackendError, Damage, DamageClass, ErrorKind, Holder};
+use crate::sync::pause;
 
 /// How often a lock is tried. Readers hold it for a moment to see whether a writer is there.
 const ATTEMPTS: u32 = 6;
@@ -97,7 +97,7 @@ fn patiently(file: &dyn File) -> io::Result<bool> {
             return Ok(true);
         }
         if attempt < ATTEMPTS {
-            thread::sleep(wait);
+            pause(wait);
             wait *= 2;
         }
     }
@@ -171,7 +171,7 @@ impl StoreLock {
             if file.try_lock(Lock::Exclusive).map_err(failed)? {
                 return Ok(Self { _file: file });
             }
-            thread::sleep(STORE_WAIT);
+            pause(STORE_WAIT);
         }
         let detail = "another process has been changing the store for seconds; see whether it hangs";
         Err(BackendError::new(ErrorKind::Busy, detail).with_file(path))
