@@ -245,7 +245,7 @@ impl State {
         }
         match job.lock.upgrade() {
             Some(lock) => work(&lock),
-            None => work(&SessionLock::take(&job.directory)?),
+            None => work(&SessionLock::take_for_a_moment(&job.directory)?),
         }
     }
 
