@@ -255,12 +255,18 @@ mod tests {
     /// What is planted, and how it is told.
     type Case = (&'static str, DamageClass, fn(&mut Footer));
 
-    const CASES: [Case; 7] = [
+    const CASES: [Case; 8] = [
         ("blocks meet elsewhere", DamageClass::DerivedIndex, |footer| {
             footer.blocks[0].next_seq -= 1;
             footer.blocks[1].first_seq -= 1;
         }),
         ("an unpacked length", DamageClass::DerivedIndex, |footer| footer.blocks[0].conversation.unpacked += 1),
+        ("where a type is", DamageClass::DerivedIndex, |footer| {
+            let index = footer.counts.keys().position(|name| name == "user/message").unwrap();
+            let last = footer.holders[index].last().unwrap().1;
+            assert!(last > 0);
+            footer.holders[index] = vec![(last, last)];
+        }),
         ("another type", DamageClass::DerivedCounts, |footer| {
             let count = footer.counts.remove("turn/start").unwrap();
             footer.counts.insert("turn/begin".to_owned(), count);
@@ -282,7 +288,8 @@ mod tests {
     #[test]
     fn every_wrong_derived_part_is_told_as_such_and_rebuilt_from_the_records() {
         for (what, class, change) in CASES {
-            let (files, id, count) = store(if what == CASES[0].0 { 90_000 } else { 1_000 });
+            let blocks = [CASES[0].0, CASES[2].0].contains(&what);
+            let (files, id, count) = store(if blocks { 90_000 } else { 1_000 });
             let sound = files.contents(Path::new(SEGMENT)).unwrap();
             plant(&files, &id, change);
             let engine = engine(&files);
@@ -312,7 +319,7 @@ mod tests {
 
     #[test]
     fn r2_power_lost_at_any_call_of_rebuilding_leaves_the_segment_before_or_after() {
-        let (_, class, change) = CASES[4];
+        let (_, class, change) = CASES[5];
         for call in 1.. {
             let (files, id, count) = store(1_000);
             plant(&files, &id, change);
@@ -338,7 +345,7 @@ mod tests {
     #[test]
     fn a_bad_block_is_no_derived_part_whatever_else_is_wrong() {
         let (files, id, _) = store(1_000);
-        plant(&files, &id, CASES[4].2);
+        plant(&files, &id, CASES[5].2);
         let mut bytes = files.contents(Path::new(SEGMENT)).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use super::block::{self, Wanted, decode_chosen, decode_conversation, decode_stream, decompress, merge};
 use super::footer::{BlockEntry, Footer, Part, TRAILER_BYTES, Trailer, part_crc};
+use super::holders::Holders;
 use crate::event::{Event, Item, JsonText};
 use crate::segment::files::{File, FileMap, read_full_at, write_all_at};
 use crate::segment::journal::FIRST_RECORD;
@@ -29,6 +30,7 @@ pub(crate) struct SealedWriter<'a> {
     offset: u64,
     blocks: Vec<BlockEntry>,
     counts: BTreeMap<String, u64>,
+    holders: Holders,
     pending: Vec<Item>,
     weight: usize,
 }
@@ -46,6 +48,7 @@ impl<'a> SealedWriter<'a> {
             offset: FIRST_RECORD,
             blocks: Vec::new(),
             counts: BTreeMap::new(),
+            holders: Holders::default(),
             pending: Vec::new(),
             weight: 0,
         }
@@ -69,6 +72,7 @@ impl<'a> SealedWriter<'a> {
                 matches!(event.event_type(), "step/end" | "turn/end")
             }
         };
+        self.holders.note(self.blocks.len(), &item);
         self.next_seq = item.next_seq();
         self.last_time = item.last_time();
         self.weight = self.weight.saturating_add(item.weight());
@@ -102,6 +106,7 @@ impl<'a> SealedWriter<'a> {
             last_time: self.last_time,
             blocks: self.blocks,
             counts: self.counts,
+            holders: self.holders.into_stretches(),
             continued,
             checkpoint,
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::block::Block;
+use super::holders::{self, Holders, Stretch};
 use crate::backend::Checkpoint;
 use crate::event::JsonText;
 use crate::segment::frame;
@@ -80,6 +81,8 @@ pub(crate) struct Footer {
     pub(crate) blocks: Vec<BlockEntry>,
     /// Events by type.
     pub(crate) counts: BTreeMap<String, u64>,
+    /// The blocks that hold an event of each type, in the order of `counts`.
+    pub(crate) holders: Vec<Vec<Stretch>>,
     /// Whether the log went on in another file when this was sealed, so that one that is missing is missed.
     pub(crate) continued: bool,
     /// Fold state behind the last event.
@@ -120,7 +123,9 @@ impl Footer {
         }
         let counted = footer.counts.values().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
         let whole = seq == footer.next_seq && offset == trailer.offset && counted == seq - footer.first_seq;
-        whole.then_some(footer)
+        let placed = footer.holders.len() == footer.counts.len()
+            && footer.holders.iter().all(|stretches| holders::are_sound(stretches, footer.blocks.len()));
+        (whole && placed).then_some(footer)
     }
 
     /// The checkpoint, if the segment carries one.
@@ -132,6 +137,18 @@ impl Footer {
     pub(crate) fn weight(&self) -> u64 {
         let parts = self.blocks.iter().flat_map(|block| [block.conversation, block.marks, block.text]);
         parts.fold(0, |sum, part| sum.saturating_add(u64::from(part.unpacked)))
+    }
+
+    /// Index of the first block from `from` on that holds an event of a type that is `wanted`.
+    pub(crate) fn holding(&self, from: usize, wanted: impl Fn(&str) -> bool) -> Option<usize> {
+        let types = self.counts.keys().zip(&self.holders).filter(|(name, _)| wanted(name));
+        let first = types.filter_map(|(_, stretches)| holders::first_from(stretches, from)).min();
+        first.filter(|index| *index < self.blocks.len())
+    }
+
+    /// The blocks by type, of the blocks that count.
+    pub(crate) fn holders(&self) -> Holders {
+        Holders::of(self.counts.keys().map(String::as_str).zip(&self.holders), self.blocks.len())
     }
 
     /// Index of the block that holds `seq`.
@@ -185,6 +202,7 @@ mod tests {
             last_time: -4,
             blocks: vec![entry(5, 9, 96), entry(9, 30, 116)],
             counts: BTreeMap::from([("a/b".to_owned(), 20), ("c".to_owned(), 5)]),
+            holders: vec![vec![(0, 1)], vec![(1, 1)]],
             continued: true,
             checkpoint: Some(JsonText::parse("{\"a\":[1,2.50]}").unwrap()),
         }
@@ -201,6 +219,11 @@ mod tests {
         };
         assert_eq!(read(&bytes).unwrap(), footer());
         assert_eq!((footer().block_of(8), footer().block_of(9), footer().block_of(4)), (Some(0), Some(1), None));
+        let holding = |from, wanted: &str| footer().holding(from, |name| name == wanted);
+        assert_eq!(
+            (holding(0, "c"), holding(1, "a/b"), holding(2, "c"), holding(0, "d")),
+            (Some(1), Some(1), None, None)
+        );
         for index in 0..bytes.len() {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
@@ -218,7 +241,13 @@ mod tests {
         miscounted.counts.insert("d".into(), 1);
         let mut misplaced = footer();
         misplaced.blocks[1].offset += 1;
-        for bad in [gap, miscounted, misplaced] {
+        let mut unheld = footer();
+        unheld.holders[1].clear();
+        let mut beyond = footer();
+        beyond.holders[0] = vec![(0, 2)];
+        let mut untyped = footer();
+        untyped.holders.pop();
+        for bad in [gap, miscounted, misplaced, unheld, beyond, untyped] {
             let bytes = bad.encode(136, 99).unwrap();
             let (stored, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
             let trailer = Trailer::decode(trailer.try_into().unwrap(), 136 + bytes.len() as u64, 99).unwrap();
