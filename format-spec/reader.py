@@ -304,7 +304,12 @@ class Segment:
             for part in ("conversation", "marks", "text"):
                 need(block[part]["stored"] >= 0, "a part of negative length")
                 offset += block[part]["stored"]
-        need((seq, offset) == (self.next_seq, footer), "the blocks do not tile the file")
+        if (checkpoint := self.footer["checkpoint"]) is not None:
+            need(0 < checkpoint["unpacked"] <= FOOTER_LIMIT and checkpoint["stored"] > 0, "a checkpoint of no bytes")
+            stored = self.at(offset, checkpoint["stored"])
+            need(self.check(offset, stored) == checkpoint["crc"], "the checkpoint's checksum is wrong")
+            offset += checkpoint["stored"]
+        need((seq, offset) == (self.next_seq, footer), "blocks and checkpoint do not tile the file")
         types, holders = list(self.footer["counts"]), self.footer["holders"]
         need(types == sorted(types, key=str.encode) and len(types) == len(holders), "holders of other types than counted")
         for pairs in holders:

@@ -4,6 +4,7 @@
 
 mod segment_common;
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,7 +108,7 @@ fn noise(seed: u64) -> String {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        text.push_str(&format!("{state:016x}"));
+        let _ = write!(text, "{state:016x}");
     }
     text
 }

@@ -37,8 +37,8 @@ pub(crate) struct Wrong {
 /// What follows from the records.
 #[derive(Debug)]
 pub(crate) enum Right {
-    /// The footer of the segment of this first seq.
-    Footer(u64, Box<Footer>),
+    /// The footer of the segment of this first seq, and the checkpoint before it.
+    Footer(u64, Box<Footer>, Option<JsonText>),
     /// The content of the checkpoint file.
     Checkpoint(u64, Checkpoint),
 }
@@ -112,30 +112,33 @@ impl Replay {
             next_seq,
             last_time,
             continued: stored.continued,
-            checkpoint: self.state(),
+            checkpoint: stored.checkpoint,
             blocks,
             counts,
             holders: holders.into_stretches(),
         };
-        let footer_of = |footer| Right::Footer(stored.first_seq, Box::new(footer));
+        let state = self.state();
+        let footer_of = |footer, state| Right::Footer(stored.first_seq, Box::new(footer), state);
         if footer.blocks != stored.blocks || next_seq < segment.next_seq() {
-            return wrong(DamageClass::DerivedIndex, footer_of(footer));
+            return wrong(DamageClass::DerivedIndex, footer_of(footer, state));
         }
         if let Some(until) = segment.until {
             if !held {
-                return wrong(DamageClass::DerivedIndex, footer_of(footer));
+                return wrong(DamageClass::DerivedIndex, footer_of(footer, state));
             }
             // Counts and checkpoint hold for the session that it was sealed in; what holds here is in a file of its own.
             return Ok(self.checkpoint_of(directory, segment, until));
         }
         if footer.counts != stored.counts || footer.last_time != stored.last_time {
-            return wrong(DamageClass::DerivedCounts, footer_of(footer));
+            return wrong(DamageClass::DerivedCounts, footer_of(footer, state));
         }
         if !held {
-            return wrong(DamageClass::DerivedIndex, footer_of(footer));
+            return wrong(DamageClass::DerivedIndex, footer_of(footer, state));
         }
-        if footer.checkpoint != stored.checkpoint {
-            return wrong(DamageClass::DerivedCheckpoint, footer_of(footer));
+        let same = state.is_some() == stored.checkpoint.is_some()
+            && state == segment.checkpoint().map(|checkpoint| checkpoint.state);
+        if !same {
+            return wrong(DamageClass::DerivedCheckpoint, footer_of(footer, state));
         }
         Ok(None)
     }
