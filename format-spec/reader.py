@@ -304,11 +304,22 @@ class Segment:
             for part in ("conversation", "marks", "text"):
                 need(block[part]["stored"] >= 0, "a part of negative length")
                 offset += block[part]["stored"]
-        need((seq, offset) == (self.next_seq, footer), "the blocks do not tile the file")
+        if (checkpoint := self.footer["checkpoint"]) is not None:
+            need(0 < checkpoint["unpacked"] <= FOOTER_LIMIT and checkpoint["stored"] > 0, "a checkpoint of no bytes")
+            stored = self.at(offset, checkpoint["stored"])
+            need(self.check(offset, stored) == checkpoint["crc"], "the checkpoint's checksum is wrong")
+            offset += checkpoint["stored"]
+        need((seq, offset) == (self.next_seq, footer), "blocks and checkpoint do not tile the file")
+        types, holders = list(self.footer["counts"]), self.footer["holders"]
+        need(types == sorted(types, key=str.encode) and len(types) == len(holders), "holders of other types than counted")
+        for pairs in holders:
+            ends = [-1] + [end for first, last in pairs for end in (first, last + 1)] + [len(self.footer["blocks"]) + 1]
+            need(pairs and all(first <= last for first, last in pairs), "a type that no block holds")
+            need(all(a < b for a, b in zip(ends, ends[1:])), "holders out of order, or blocks that are not there")
 
     def events(self):
         """The events, and then whether the footer follows from them."""
-        counts, last_time = {}, 0
+        counts, holders, last_time, place = {}, {}, 0, 0
         for block in self.footer["blocks"]:
             if block["first_seq"] >= self.next_seq:
                 break
@@ -331,11 +342,17 @@ class Segment:
             for _, _, line in events:
                 kind = json.loads(line[8 : line.index(b'","seq":') + 1])
                 counts[kind] = counts.get(kind, 0) + 1
-            last_time = events[-1][1]
+                holders.setdefault(kind, set()).add(place)
+            last_time, place = events[-1][1], place + 1
             yield from (event for event in events if event[0] < self.next_seq)
+        stated = {
+            kind: {block for first, last in pairs for block in range(first, min(last + 1, place))}
+            for kind, pairs in zip(self.footer["counts"], self.footer["holders"])
+        }
+        stated = {kind: blocks for kind, blocks in stated.items() if blocks}
         if self.partial:
-            return
-        if counts != self.footer["counts"] or last_time != self.footer["last_time"]:
+            counts, last_time = self.footer["counts"], self.footer["last_time"]
+        if holders != stated or counts != self.footer["counts"] or last_time != self.footer["last_time"]:
             raise Problem("checksum", self.path, self.size - TRAILER, "the footer does not follow from the blocks")
 
     def block(self, first_seq, next_seq, conversation, marks, text):

@@ -259,7 +259,7 @@ fn summarise(directory: &SessionDirectory) -> Result<Summary, BackendError> {
     let directory = &SessionDirectory { id: header.session_id().ok(), ..directory.clone() };
     let live = lock::is_live(directory);
     let log = log::scan(directory)?;
-    let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint);
+    let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint(directory));
     let fold = checkpoint.and_then(|checkpoint| Fold::from_checkpoint(&checkpoint).ok());
     let mut fold = fold.unwrap_or_else(Fold::new);
     let mut reader = Reader::over(directory.clone(), header.clone());

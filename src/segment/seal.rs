@@ -267,13 +267,17 @@ fn fold_at(
     }
     let stored = match &log.sealed {
         Some(end) if end.next_seq == from => {
-            let stored = end.checkpoint.clone().filter(|checkpoint| checkpoint.next_seq == from);
-            Some(stored).filter(|stored| stored.is_some() || !end.cut)
+            let stored = end.checkpoint(directory).filter(|checkpoint| checkpoint.next_seq == from);
+            Some(stored).filter(|stored| stored.is_some() || end.has_none())
         }
         Some(end) => match end.links.iter().find(|link| link.next_seq == from) {
             // One that counts in part is the last one.
             Some(link) => {
-                Segment::open(directory, link.first_seq, link.first_seq)?.map(|segment| segment.footer.checkpoint())
+                let segment = Segment::open(directory, link.first_seq, link.first_seq)?;
+                segment.and_then(|segment| {
+                    let stored = segment.checkpoint();
+                    (stored.is_some() || segment.footer.checkpoint.is_none()).then_some(stored)
+                })
             }
             None => None,
         },
@@ -305,7 +309,7 @@ fn checkpoint_of_fork(
     log: &LogEnd,
     go_on: &dyn Fn() -> bool,
 ) -> Result<(), BackendError> {
-    let has = |end: &SealedEnd| end.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.next_seq == end.next_seq);
+    let has = |end: &SealedEnd| end.checkpoint(directory).is_some_and(|checkpoint| checkpoint.next_seq == end.next_seq);
     let Some(end) = log.sealed.as_ref().filter(|end| end.cut && !has(end)) else { return Ok(()) };
     match fold_at(directory, log, end.next_seq, go_on)? {
         Some(fold) => derived::write_checkpoint(directory, random, end.header.salt, &fold.checkpoint()),
@@ -374,7 +378,7 @@ impl<'a> Draft<'a> {
             writer.push(item)
         })?;
         let checkpoint = fold.as_ref().map(|fold| fold.checkpoint().state);
-        writer.finish(checkpoint, stretch.continued).and_then(|_| file.sync_all()).map_err(failed)?;
+        writer.finish(checkpoint.as_ref(), stretch.continued).and_then(|_| file.sync_all()).map_err(failed)?;
         drop(file);
         draft.read_back(stretch, go_on)?;
         Ok(draft)

@@ -204,7 +204,7 @@ impl Engine {
         let live = lock::is_live(&directory);
         let log = log::scan(&directory)?;
         let head = self.head_of_log(&log)?;
-        let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint);
+        let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint(&directory));
         Ok(Opened { header, head, checkpoint, torn: log.torn, live })
     }
 
