@@ -104,7 +104,7 @@ impl Refusal {
     fn text(&self, file: &str) -> String {
         match self {
             Self::Import(error) => error.to_string(),
-            Self::Store(error) => format!("{file}: {error}"),
+            Self::Store(error) => format!("{file}: {}", Failure::from(&**error)),
             Self::Taken(text) | Self::File(text) => format!("{file}: {text}"),
         }
     }
@@ -239,8 +239,9 @@ fn print(
             Ok(status) => {
                 let word = status.word();
                 let id = one_line(id.unwrap_or_default());
+                let events = output::counted(events, "event");
                 let (from, to) = (output::bytes(bytes_in), output::bytes(bytes_stored));
-                out.line(&format!("{word}  {id}  {events} events, {from} -> {to} stored  ({})", one_line(&shown)))?;
+                out.line(&format!("{word}  {id}  {events}, {from} -> {to} stored  ({})", one_line(&shown)))?;
                 if let Some(note) = report.and_then(note) {
                     out.line(&format!("  {note}"))?;
                 }
