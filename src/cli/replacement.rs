@@ -78,7 +78,14 @@ impl Replacement {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("cannot write {}: {error}", path.display()))
+    let next = match error.kind() {
+        io::ErrorKind::NotFound => "; its directory must be there before",
+        io::ErrorKind::PermissionDenied => "; name a file in a directory that you may write to",
+        // What is no error of the system's says itself what to do.
+        _ if error.raw_os_error().is_none() => "",
+        _ => "; see that there is space where it goes, or name another file",
+    };
+    Failure::failed(format!("cannot write {}: {error}{next}", path.display()))
 }
 
 impl Write for Replacement {

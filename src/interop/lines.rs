@@ -90,8 +90,8 @@ impl<R: Read> Lines<R> {
         self.offset
     }
 
-    /// Moves on to the next line that is not blank and returns its text without the line break; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<&str>, LineFault> {
+    /// Moves on to the next line that is not blank and returns its number, and its text without the line break; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, &str)>, LineFault> {
         loop {
             if !self.read_line()? {
                 return Ok(None);
@@ -119,7 +119,7 @@ impl<R: Read> Lines<R> {
             }
         }
         match std::str::from_utf8(&self.line) {
-            Ok(text) => Ok(Some(text)),
+            Ok(text) => Ok(Some((self.number, text))),
             Err(error) => {
                 let offset = self.start + error.valid_up_to() as u64;
                 let cut = error.error_len().is_none() && !self.terminated;
