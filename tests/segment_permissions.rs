@@ -1,130 +1,24 @@
-//! Who may read what the engine creates, and where it refuses to write. One test in this process: the umask is the process's.
+//! Where the engine warns and where it refuses to write; links, which lead it nowhere.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod segment_common;
 
+use std::fmt::Write as _;
 use std::fs::{self, Permissions};
-use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use segment_common::{append, create, events, expected, files_below, id};
-use sessionlog::backend::{BackendError, ErrorKind};
-use sessionlog::segment::files::{Access, File, Files, RealFiles, Stat};
+use sessionlog::backend::{BackendError, DamageClass, ErrorKind};
 use sessionlog::segment::{Engine, EngineOptions, SealOptions};
 
-fn mode(path: &Path) -> u32 {
-    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
-}
-
-/// The system's files, looked at as soon as they are there: temporary ones are gone when the engine is done.
-#[derive(Debug)]
-struct Watched;
-
-impl Files for Watched {
-    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn File>> {
-        let file = RealFiles.open(path, access)?;
-        assert_eq!(mode(path), 0o600, "{}", path.display());
-        Ok(file)
-    }
-
-    fn create_directory(&self, path: &Path) -> io::Result<()> {
-        RealFiles.create_directory(path)?;
-        assert_eq!(mode(path), 0o700, "{}", path.display());
-        Ok(())
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealFiles.rename(from, to)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealFiles.link(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        RealFiles.remove_file(path)
-    }
-
-    fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        RealFiles.remove_directory(path)
-    }
-
-    fn read_directory(&self, path: &Path) -> io::Result<Vec<String>> {
-        RealFiles.read_directory(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealFiles.sync_directory(path)
-    }
-
-    fn stat(&self, path: &Path) -> io::Result<Stat> {
-        RealFiles.stat(path)
-    }
-
-    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        RealFiles.resolve(path)
-    }
-}
-
-fn with_umask<T>(umask: u32, work: impl FnOnce() -> T) -> T {
-    // SAFETY: changes a number of the process; no other test runs in this process.
-    let before = unsafe { libc::umask(libc::mode_t::try_from(umask).unwrap()) };
-    let result = work();
-    // SAFETY: as above.
-    unsafe { libc::umask(before) };
-    result
-}
-
-/// Everything that puts files in place: creation, appends, rotation, sealing, a fork, a torn end, the catalogue.
-fn exercise(root: &Path) {
-    let engine = EngineOptions::new().files(Arc::new(Watched)).rotate_at(400).open(root).unwrap();
-    let mut head = create(&engine, "s", 3);
-    for to in [10, 20, 30] {
-        head = append(&engine, "s", &head, to);
-    }
-    engine.release(&id("s"), head.epoch).unwrap();
-    engine.seal(&id("s"), SealOptions::new()).unwrap();
-    engine.fork(&id("s"), 9, &segment_common::header("child")).unwrap();
-    let head = engine.take_over(&id("s")).unwrap().head;
-    let head = append(&engine, "s", &head, 33);
-    engine.release(&id("s"), head.epoch).unwrap();
-    let journal = segment_common::journals(&root.join("sessions/s")).pop().unwrap();
-    let bytes = fs::read(&journal).unwrap();
-    fs::write(&journal, &bytes[..bytes.len() - 5]).unwrap();
-    let taken = engine.take_over(&id("s")).unwrap();
-    assert!(taken.torn.is_some());
-    engine.release(&id("s"), taken.head.epoch).unwrap();
-    engine.summaries().unwrap();
-    for name in ["catalog", "lock", "STORE", "sessions/s/lock", "sessions/s/torn"] {
-        assert!(root.join(name).exists(), "{name}");
-    }
-}
-
-fn everything_is_private_under_any_umask(home: &Path) {
-    for umask in [0, 0o022, 0o077, 0o277, 0o777] {
-        let root = home.join(format!("store-{umask:o}/deep"));
-        with_umask(umask, || exercise(&root));
-        let mut directories = vec![root.clone()];
-        while let Some(directory) = directories.pop() {
-            assert_eq!(mode(&directory), 0o700, "{umask:o}: {}", directory.display());
-            let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-            directories.extend(entries.filter(|path| path.is_dir()));
-        }
-        for path in files_below(&root) {
-            assert_eq!(mode(&path), 0o600, "{umask:o}: {}", path.display());
-        }
-        if cfg!(feature = "cli") {
-            let out = home.join(format!("export-{umask:o}.jsonl"));
-            let mut export = Command::new(env!("CARGO_BIN_EXE_sessionlog"));
-            export.args(["export", "s", "-o"]).arg(&out).env("SESSIONLOG_STORE", &root);
-            assert!(with_umask(umask, || export.status().unwrap()).success(), "{umask:o}");
-            assert_eq!(mode(&out), 0o600, "{umask:o}");
-        }
-    }
+/// A directory for the test; the path has no links in it.
+fn home() -> (tempfile::TempDir, PathBuf) {
+    let temporary = tempfile::tempdir().unwrap();
+    let home = fs::canonicalize(temporary.path()).unwrap();
+    (temporary, home)
 }
 
 fn refused<T>(result: Result<T, BackendError>) -> String {
@@ -155,7 +49,9 @@ fn store_with_a_session(root: &Path) {
     engine.release(&id("s"), head.epoch).unwrap();
 }
 
-fn a_directory_that_others_can_change_is_not_written(home: &Path) {
+#[test]
+fn a_directory_that_others_can_change_is_not_written() {
+    let (_temporary, home) = home();
     let root = home.join("shared");
     store_with_a_session(&root);
     for place in [root.clone(), root.join("sessions")] {
@@ -170,7 +66,7 @@ fn a_directory_that_others_can_change_is_not_written(home: &Path) {
         engine.release(&id("s"), head.epoch).unwrap();
         fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
     }
-    if fs::metadata(home).unwrap().uid() != 0 {
+    if fs::metadata(&home).unwrap().uid() != 0 {
         println!("skipped: only the system's own user can give a directory away");
         return;
     }
@@ -178,7 +74,63 @@ fn a_directory_that_others_can_change_is_not_written(home: &Path) {
     writes_need_trust(&root, "another user (uid 4711)");
 }
 
-fn links_lead_nowhere(home: &Path) {
+/// Takes warnings down.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Words(String);
+
+impl tracing::field::Visit for Words {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, "{}={value:?} ", field.name());
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut words = Words(String::new());
+        event.record(&mut words);
+        self.0.lock().unwrap().push(words.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_store_that_others_may_write_to_is_warned_about() {
+    let (_temporary, home) = home();
+    let root = home.join("open");
+    store_with_a_session(&root);
+    for (mode, warned) in [(0o700, false), (0o755, false), (0o720, true), (0o702, true), (0o777, true)] {
+        fs::set_permissions(&root, Permissions::from_mode(mode)).unwrap();
+        let warnings = Warnings::default();
+        let engine = tracing::subscriber::with_default(warnings.clone(), || Engine::open(&root).unwrap());
+        let said = warnings.0.lock().unwrap().join("\n");
+        assert_eq!(said.contains("others may write to the store"), warned, "{mode:o}: {said}");
+        assert!(!warned || said.contains(&root.display().to_string()) && said.contains(&format!("{mode:o}")), "{said}");
+        // Reading needs no more than that.
+        assert_eq!(segment_common::lines(&events(&engine, "s")), segment_common::lines(&expected(3)));
+        assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, mode, "the mode is left as it is");
+    }
+}
+
+#[test]
+fn a_link_to_the_root_is_resolved_once_and_a_replaced_root_is_noticed() {
+    let (_temporary, home) = home();
     // A link to the root is resolved when the store is opened, and never again.
     let (first, second, link) = (home.join("first"), home.join("second"), home.join("link"));
     fs::create_dir(&first).unwrap();
@@ -223,9 +175,17 @@ fn links_lead_nowhere(home: &Path) {
     assert_eq!(fs::read_dir(&second).unwrap().count(), 0);
 }
 
-fn links_inside_the_store_are_not_followed(home: &Path) {
+#[test]
+fn links_inside_the_store_are_not_followed() {
+    let (_temporary, home) = home();
     let elsewhere = home.join("elsewhere");
     store_with_a_session(&elsewhere);
+    // What would be cleared as remains of dead writers, if it were the store's own.
+    for place in [elsewhere.clone(), elsewhere.join("sessions")] {
+        fs::create_dir(place.join(".tmp-of-somebody")).unwrap();
+        fs::write(place.join(".tmp-of-somebody/precious"), b"x").unwrap();
+        fs::write(place.join(".tmp-file"), b"x").unwrap();
+    }
     let untouched =
         || files_below(&elsewhere).into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect::<Vec<_>>();
     let before = untouched();
@@ -236,6 +196,8 @@ fn links_inside_the_store_are_not_followed(home: &Path) {
     symlink(elsewhere.join("sessions"), root.join("sessions")).unwrap();
     let error = Engine::open(&root).map(|_| ()).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_eq!(error.damage.as_ref().unwrap().class, DamageClass::WrongFileType);
+    assert_eq!(error.file.as_deref(), Some(root.join("sessions").as_path()));
     fs::remove_file(root.join("sessions")).unwrap();
     let engine = Engine::open(&root).unwrap();
     symlink(elsewhere.join("sessions"), root.join("sessions")).unwrap();
@@ -265,8 +227,17 @@ fn links_inside_the_store_are_not_followed(home: &Path) {
         fs::remove_file(&file).unwrap();
         fs::write(&file, own).unwrap();
     }
-    let journal = segment_common::journals(&root.join("sessions/s")).pop().unwrap();
     symlink(&elsewhere, root.join("sessions/s/torn")).unwrap();
+    // Without a torn end there is nothing to put there, and nothing there is cleared.
+    let head = engine.take_over(&id("s")).unwrap().head;
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.seal(&id("s"), SealOptions::new()).unwrap();
+    assert_eq!(untouched(), before);
+    let head = engine.take_over(&id("s")).unwrap().head;
+    let head = append(&engine, "s", &head, 6);
+    engine.release(&id("s"), head.epoch).unwrap();
+    let own = fs::read_dir(root.join("sessions/s")).unwrap().map(|entry| entry.unwrap().path());
+    let journal = own.filter(|path| path.extension().is_some_and(|extension| extension == "log")).max().unwrap();
     let bytes = fs::read(&journal).unwrap();
     fs::write(&journal, &bytes[..bytes.len() - 5]).unwrap();
     assert!(engine.take_over(&id("s")).is_err());
@@ -279,14 +250,4 @@ fn links_inside_the_store_are_not_followed(home: &Path) {
     engine.delete(&id("s")).unwrap();
     assert!(home.join("elsewhere").exists());
     assert_eq!(untouched(), before);
-}
-
-#[test]
-fn hostile_files_and_umasks() {
-    let temporary = tempfile::tempdir().unwrap();
-    let home = fs::canonicalize(temporary.path()).unwrap();
-    everything_is_private_under_any_umask(&home);
-    a_directory_that_others_can_change_is_not_written(&home);
-    links_lead_nowhere(&home);
-    links_inside_the_store_are_not_followed(&home);
 }

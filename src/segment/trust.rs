@@ -2,7 +2,8 @@
 //!
 //! Files are opened by path. Whoever may rename entries of the store's directory can put a link in the place of one between two
 //! calls, and so lead a writer elsewhere; no check of the entries themselves closes that gap. So a store is written only where
-//! nobody else can do so, as `ssh` and `git` ask of the files they trust. Reading is always allowed: what it meets is checked.
+//! neither another user nor everybody can do so, as `ssh` and `git` ask of the files they trust; a group is only warned about.
+//! Reading is always allowed: what it meets is checked.
 
 use std::path::Path;
 
@@ -26,7 +27,7 @@ pub(crate) fn check_kind(files: &dyn Files, path: &Path) -> Result<Identity, Bac
     Err(BackendError::new(ErrorKind::Damaged, detail).with_file(path).with_damage(damage))
 }
 
-/// Checks that nobody but this process's user, and the system's, can change the entries of a directory.
+/// Checks that a directory is this process's user's, or the system's, and that not everybody can change its entries.
 ///
 /// # Errors
 /// `PermissionDenied` saying what to do, unless `trusted`; as [`check_kind`].
