@@ -102,11 +102,6 @@ impl SealedEnd {
         own.or_else(|| self.whole.as_ref()?.checkpoint())
     }
 
-    /// Whether it is known that there is no checkpoint at the end, because no session accepts the events before.
-    pub(crate) fn has_none(&self) -> bool {
-        !self.cut && self.whole.as_ref().is_some_and(|segment| segment.footer.checkpoint.is_none())
-    }
-
     /// Bytes of the segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.length))
