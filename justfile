@@ -28,7 +28,7 @@ doctest:
     cargo test --doc
 
 docs:
-    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 
 examples:
     .ci/examples

@@ -22,6 +22,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A place between two locks where the order of threads matters as well.
+#[cfg(feature = "store")]
 pub(crate) fn interlude() {
     #[cfg(test)]
     turns::point();

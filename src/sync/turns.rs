@@ -6,6 +6,10 @@
 //! a deadlock. What is not explored: the inside of the primitives, and weaker memory orders than the locks give.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![cfg_attr(
+    not(feature = "store"),
+    allow(dead_code, reason = "the engine's threads need a part, the store's the rest")
+)]
 
 use std::cell::RefCell;
 use std::fmt;
