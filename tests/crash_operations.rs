@@ -499,6 +499,19 @@ fn r1_a_segment_never_outlives_the_journal_that_it_says_follows() {
     }
 }
 
+/// The catalogue is made without a sync, and so is the lock's note: after a crash either may be there without the other.
+#[test]
+fn a_catalogue_and_a_lock_that_a_crash_parted_are_no_damage() {
+    let files = SimulatedFiles::new(1);
+    half_sealed(&engine(&files));
+    engine(&files).summaries().unwrap();
+    let lock = Path::new(ROOT).join("sessions/s/lock");
+    assert!(!files.contents(&lock).unwrap().is_empty());
+    files.overwrite(&lock, b"").unwrap();
+    let check = engine(&files).verify(&id("s"));
+    assert_eq!(check.status, CheckStatus::Ok, "{:?}", check.error);
+}
+
 #[test]
 fn slow_calls_change_nothing() {
     for case in cases() {
