@@ -2,6 +2,7 @@
 #![cfg(feature = "store")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::fmt::Write as _;
 use std::process::Command;
 
 use sessionlog::backend::Expected;
@@ -45,8 +46,10 @@ fn store_plain(root: &std::path::Path, name: &str) {
     let id = SessionId::new(name).unwrap();
     let engine = EngineOptions::new().background_sealing(false).rotate_at(1 << 30).open(root).unwrap();
     let event = |seq: u64| {
-        let words = (0..8_000).map(|word| (seq * 8_000 + word) * 7_919);
-        let text = words.fold(String::new(), |text, word| text + &format!("{word:x} "));
+        let mut text = String::new();
+        for word in 0..8_000 {
+            let _ = write!(text, "{:x} ", (seq * 8_000 + word) * 7_919);
+        }
         let content = format!(r#"[{{"type":"text","text":"{text}"}}]"#);
         let data = format!(r#"{{"id":"u{seq}","role":"user","content":{content},"source":{{"kind":"user"}}}}"#);
         let new = NewEvent::named("user/message", JsonText::parse(&data).unwrap());

@@ -348,7 +348,10 @@ impl Engine {
                 return self.head_of_writer(&writer);
             }
         }
-        self.open_session(id).map(|opened| opened.head)
+        let directory = self.directory(id);
+        directory.check()?;
+        directory.read_header()?;
+        self.head_of_log(&log::scan(&directory)?)
     }
 
     /// The revision token, from the newest journal's header and length alone.

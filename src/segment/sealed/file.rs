@@ -207,7 +207,7 @@ pub(crate) fn read_footer(file: &dyn File, length: u64, salt: u64) -> Result<Foo
 pub(crate) fn read_checkpoint(file: &dyn File, offset: u64, part: Part, salt: u64) -> Result<JsonText, SealedFault> {
     let stored = read_part(file, offset, part.stored, part.crc, salt)?;
     let text = decompress(&stored, usize::try_from(part.unpacked).unwrap_or(usize::MAX), &[]);
-    let state = text.and_then(|text| JsonText::parse(std::str::from_utf8(&text).ok()?).ok());
+    let state = text.and_then(|text| JsonText::from_record(std::str::from_utf8(&text).ok()?));
     state.ok_or(SealedFault::Damaged { offset, what: "its checkpoint makes no sense" })
 }
 
