@@ -82,13 +82,11 @@ pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut
     let hidden = lines.split_off(lines.len().min(arguments.limit.unwrap_or(usize::MAX)));
     if json {
         lines.iter().try_for_each(|line| out.json(line))?;
+    } else if lines.is_empty() && hidden.is_empty() {
+        let chosen = arguments.cwd.is_some() || arguments.since.is_some();
+        out.line(if chosen { "no such sessions; `sessionlog ls` shows all" } else { "no sessions" })?;
     } else {
-        if lines.is_empty() && hidden.is_empty() {
-            let chosen = arguments.cwd.is_some() || arguments.since.is_some();
-            out.line(if chosen { "no such sessions; `sessionlog ls` shows all" } else { "no sessions" })?;
-        } else {
-            table(&lines, out)?;
-        }
+        table(&lines, out)?;
     }
     out.flush()?;
     // The exit status speaks of them too, so they are named.
