@@ -1,4 +1,4 @@
-# Everything a reviewer would ask for; `.ci/run` calls these recipes.
+# The steps of `.ci/run` one at a time, and what is done beside them.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
@@ -9,7 +9,7 @@ format:
     cargo fmt --all --check
 
 lint:
-    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --all-targets -- -D warnings
     cargo clippy --no-default-features --all-targets -- -D warnings
 
 # The model and the engine stand without tokio and clap.
@@ -28,7 +28,7 @@ doctest:
     cargo test --doc
 
 docs:
-    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 
 examples:
     .ci/examples

@@ -304,12 +304,23 @@ class Segment:
             for part in ("conversation", "marks", "text"):
                 need(block[part]["stored"] >= 0, "a part of negative length")
                 offset += block[part]["stored"]
-        need((seq, offset) == (self.next_seq, footer), "the blocks do not tile the file")
+        if (checkpoint := self.footer["checkpoint"]) is not None:
+            need(0 < checkpoint["unpacked"] <= FOOTER_LIMIT and checkpoint["stored"] > 0, "a checkpoint of no bytes")
+            stored = self.at(offset, checkpoint["stored"])
+            need(self.check(offset, stored) == checkpoint["crc"], "the checkpoint's checksum is wrong")
+            offset += checkpoint["stored"]
+        need((seq, offset) == (self.next_seq, footer), "blocks and checkpoint do not tile the file")
+        types, holders = list(self.footer["counts"]), self.footer["holders"]
+        need(types == sorted(types, key=str.encode) and len(types) == len(holders), "holders of other types than counted")
+        for pairs in holders:
+            ends = [-1] + [end for first, last in pairs for end in (first, last + 1)] + [len(self.footer["blocks"]) + 1]
+            need(pairs and all(first <= last for first, last in pairs), "a type that no block holds")
+            need(all(a < b for a, b in zip(ends, ends[1:])), "holders out of order, or blocks that are not there")
 
     def events(self, derived):
         """The events. Of the footer nothing is believed but where parts stand and their checksums; what of the rest does not
         follow from the blocks is noted in `derived`."""
-        counts, last_time, right, seq = {}, 0, [], self.first_seq
+        counts, holders, last_time, right, seq, place = {}, {}, 0, [], self.first_seq, 0
         for block in self.footer["blocks"]:
             if block["first_seq"] >= self.next_seq:
                 break
@@ -331,14 +342,21 @@ class Segment:
             for _, _, line in events:
                 kind = json.loads(line[8 : line.index(b'","seq":') + 1])
                 counts[kind] = counts.get(kind, 0) + 1
-            last_time = events[-1][1]
+                holders.setdefault(kind, set()).add(place)
+            last_time, place = events[-1][1], place + 1
             yield from (event for event in events if event[0] < self.next_seq)
             entry["first_seq"], seq = seq, seq + len(events)
             right.append({**entry, "next_seq": seq})
+        stated = {
+            kind: {block for first, last in pairs for block in range(first, min(last + 1, place))}
+            for kind, pairs in zip(self.footer["counts"], self.footer["holders"])
+        }
+        held = holders == {kind: blocks for kind, blocks in stated.items() if blocks}
+        counted = self.partial or counts == self.footer["counts"] and last_time == self.footer["last_time"]
         end = self.size - TRAILER
-        if right != self.footer["blocks"][: len(right)] or seq < self.next_seq:
+        if right != self.footer["blocks"][: len(right)] or seq < self.next_seq or counted and not held:
             derived.append(Problem("derived-index", self.path, end, "the index is not that of the blocks"))
-        elif not self.partial and (counts != self.footer["counts"] or last_time != self.footer["last_time"]):
+        elif not counted:
             derived.append(Problem("derived-counts", self.path, end, "the counts are not those of the events"))
 
     def block(self, first_seq, conversation, marks, text):

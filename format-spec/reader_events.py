@@ -8,6 +8,7 @@ import zstandard
 
 SAFE = 2**53 - 1
 WINDOW_LIMIT = 2**27
+SOURCES_LIMIT = 1 << 22
 TEXT, REASONING, TOOL, NAMED = 0, 1, 2, 0x10
 
 
@@ -181,7 +182,8 @@ def event_line(seq, time, kind, data, sources=None, surface=None, ignorable=Fals
     tail = ""
     if sources is not None:
         need(all(end < seq for _, end in sources), "a source that is not earlier")
-        need(sum(end - start + 1 for start, end in sources) <= seq, "more sources than events before")
+        count = sum(end - start + 1 for start, end in sources)
+        need(count <= min(seq, SOURCES_LIMIT), "more sources than events before, or than any event may have")
         tail += ',"sourceEventSeqs":[' + ",".join(str(n) for start, end in sources for n in range(start, end + 1)) + "]"
     if surface == "append":
         tail += ',"surfaceOp":"append"'

@@ -37,6 +37,7 @@ pub mod segment;
 pub mod session;
 #[cfg(feature = "store")]
 pub mod store;
+mod sync;
 
 /// The README's examples, compiled and run.
 #[cfg(all(doctest, feature = "store"))]

@@ -37,6 +37,7 @@ fn reported(home: &Home, status: &str, class: &str, file: &str) {
     assert_eq!(rows[3]["summary"]["sessions"], 3);
     let plain = home.run(["verify"]).with(FAILED);
     assert!(plain.out.contains(file) && plain.out.lines().count() == 4, "{}", plain.out);
+    assert!(plain.out.contains("; `sessionlog "), "what to do next: {}", plain.out);
 
     let sessions = home.run(["ls", "--json"]).with(FAILED).json();
     let listed = sessions.iter().find(|row| row["id"] == "bad").unwrap();
@@ -51,14 +52,16 @@ fn reported(home: &Home, status: &str, class: &str, file: &str) {
         &["export", "bad"],
         &["repair", "bad"],
         &["repair", "bad", "--dry-run"],
+        &["seal", "bad"],
+        &["fork", "bad", "--as", "new"],
         &["messages", "bad", "--json"],
         &["export", "bad", "-o", "out.jsonl"],
     ] {
         let ran = home.run(arguments).with(FAILED);
         assert_eq!(ran.out, "", "{arguments:?}");
-        ran.says(&["session bad", file]);
+        ran.says(&["session bad", file, "; `sessionlog "]);
     }
-    assert!(!home.path("out.jsonl").exists());
+    assert!(!home.path("out.jsonl").exists() && !home.session("new").exists());
     let ran = home.run(["events", "bad", "--json"]).with(FAILED);
     assert_eq!(ran.json().len() as u64, row["seq"].as_u64().unwrap(), "what is intact is printed");
     ran.says(&["session bad", file]);

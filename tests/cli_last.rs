@@ -112,7 +112,7 @@ fn ids_damage_and_torn_ends() {
     flip(&home.session("bad").join("00000000000000000004.log"), 120);
     let ran = home.run(["last", "bad", "--role", "user"]).with(FAILED);
     assert_eq!(ran.out, "");
-    ran.says(&["session bad", "sessionlog verify bad"]);
+    ran.says(&["session bad", "sessionlog salvage bad"]);
     // The only record is torn: nothing was ever promised.
     cut(&home.journal("s-2"), 1);
     home.run(["last", "s-2"]).with(FAILED).says(&["s-2", "no assistant text"]);

@@ -372,7 +372,7 @@ fn ls_orders_by_last_activity_and_filters_by_directory_time_and_number() {
     );
     let table = home.run(["ls"]).ok().out;
     assert!(table.starts_with("ID ") && table.lines().count() == 7 && table.contains("the newest"), "{table}");
-    assert_eq!(home.run(["ls", "--since", "1s"]).ok().out, "no sessions\n");
+    assert_eq!(home.run(["ls", "--since", "1s"]).ok().out, "no such sessions; `sessionlog ls` shows all\n");
 }
 
 #[test]

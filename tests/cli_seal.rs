@@ -6,7 +6,7 @@ mod cli_common;
 
 use std::path::PathBuf;
 
-use cli_common::Home;
+use cli_common::{Home, log, said};
 use sessionlog::event::SessionId;
 use sessionlog::sample::Recording;
 use sessionlog::segment::Engine;
@@ -47,6 +47,18 @@ fn sealed_sessions_answer_every_verb_as_before() {
     for row in home.run(["ls", "--json"]).ok().json() {
         assert!(row["state"] == "ok" && row["events"] == 6_000, "{row}");
     }
+}
+
+#[test]
+fn what_became_of_each_session_is_said_in_words() {
+    let home = Home::new();
+    home.import("a", log("a", [said(0, "x")]));
+    home.record("b", Recording::new(1).events(300).write_dsh(Vec::new()).unwrap());
+    let out = home.run(["seal"]).ok().out;
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[0].starts_with("unchanged  a  ") && lines[0].ends_with(" B"), "{out}");
+    assert!(lines[1].starts_with("sealed     b  ") && lines[1].contains(" -> "), "{out}");
+    assert_eq!(home.run(["seal", "b"]).ok().out.split("  ").next(), Some("unchanged"));
 }
 
 #[test]

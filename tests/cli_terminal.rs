@@ -103,7 +103,7 @@ fn colour_is_for_terminals_and_not_with_no_color() {
 #[test]
 fn text_is_as_wide_as_the_terminal_within_reason() {
     let home = store();
-    // The text, that is; facts and headings are short and stand on a line of their own.
+    // Of what was said, and of facts and headings except for words that are longer: those are there to be copied.
     let widest = |shown: &Shown| {
         let lines = shown.lines();
         lines.iter().filter(|line| line.contains("words")).map(|line| line.chars().count()).max().unwrap()
@@ -112,6 +112,9 @@ fn text_is_as_wide_as_the_terminal_within_reason() {
         let width = widest(&show(&home, &[], columns));
         assert!((least..=most).contains(&width), "{width} in {columns} columns");
     }
+    let narrow = show(&home, &[], 30).lines();
+    let whole = |line: &String| line.chars().count() <= 30 || !line.trim().contains(' ');
+    assert!(narrow.iter().all(whole), "{narrow:?}");
     // One that does not know its width, and one too narrow for anything.
     for columns in [0, 5] {
         assert!(widest(&show(&home, &[], columns)) <= 120);

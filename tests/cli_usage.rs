@@ -78,12 +78,16 @@ fn wrong_usage_exits_with_2_says_why_and_writes_nothing() {
         &["events", "a", "--from", "2", "--to", "1"][..],
         &["messages", "a", "--at", "5"],
         &["messages", ""],
+        &["prune"],
         &["verify", ""],
         &["verify", &long],
     ] {
         let ran = home.run(arguments).with(USAGE);
         assert!(ran.out.is_empty() && !ran.err.is_empty(), "{arguments:?}: {ran:?}");
     }
+    home.run(["prune"]).says(&["--older-than", "--max-bytes"]);
+    home.run(["last", "a", "--role", "tool"]).with(FAILED).says(&["session a", "no tool text", "`sessionlog show a`"]);
+    home.run(["export", "a", "-o", "nowhere/x"]).with(FAILED).says(&["nowhere/x", "its directory must be there"]);
     home.run(["messages", "a", "--at", "5"]).says(&["session a", "no event 5", "its last one is 0"]);
 }
 
@@ -95,6 +99,16 @@ fn help_names_every_verb_and_the_readme_no_other() {
         assert!(help.lines().any(|line| line.trim_start().starts_with(verb)), "{verb}");
         let own = home.run([verb, "--help"]).ok().out;
         assert!(own.contains("--store") && own.contains("--json"), "{verb}");
+        // What the verb has for itself comes first.
+        let options: Vec<&str> = own.lines().filter_map(|line| line.trim_start().strip_prefix("--")).collect();
+        let common = options.iter().position(|option| option.starts_with("store"));
+        assert!(
+            options
+                .iter()
+                .skip(common.unwrap())
+                .all(|option| option.starts_with("store") || option.starts_with("json")),
+            "{own}"
+        );
     }
     assert!(home.run(["--version"]).ok().out.starts_with("sessionlog "));
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
@@ -118,8 +132,9 @@ fn a_missing_store_exits_with_3_and_stays_missing() {
     assert!(!home.path("nowhere").exists());
     assert_eq!(fs::read_dir(home.path("empty")).unwrap().count(), 0);
     let file = home.write("plain", "x");
-    let ran = home.run(["--store", &file, "ls"]).with(FAILED);
-    ran.says(&["plain", "directory"]);
+    for verb in [&["ls"][..], &["import", &file]] {
+        home.run([&["--store", &file], verb].concat()).with(FAILED).says(&["plain", "not a directory", "--store DIR"]);
+    }
 }
 
 #[test]

@@ -94,7 +94,9 @@ fn append_to(engine: &Engine, to: u64) -> Result<(), BackendError> {
     while head.next_seq < to {
         let expected = Expected { epoch: head.epoch, next_seq: head.next_seq };
         let next = to.min(head.next_seq + 3);
-        head = match engine.append(&id("s"), None, expected, &batch(head.next_seq, next)) {
+        let append = || engine.append(&id("s"), None, expected, &batch(head.next_seq, next));
+        // A failed batch is tried again by the same writer first, and then by another one.
+        head = match append().or_else(|_| append()) {
             Ok(head) => head,
             Err(error) => {
                 let _ = engine.release(&id("s"), head.epoch);
@@ -443,7 +445,7 @@ fn c1_every_call_of_every_operation_failing_in_every_way_once_or_from_then_on() 
         }
     }
     println!("{failures} failures");
-    assert!(failures > 500, "{failures}");
+    assert!(failures > 400, "{failures}");
 }
 
 #[test]
@@ -495,6 +497,19 @@ fn r1_a_segment_never_outlives_the_journal_that_it_says_follows() {
         assert_true(&files, &world, &format!("seed {seed}"));
         assert_goes_on(&files, &world, &format!("seed {seed}"));
     }
+}
+
+/// The catalogue is made without a sync, and so is the lock's note: after a crash either may be there without the other.
+#[test]
+fn a_catalogue_and_a_lock_that_a_crash_parted_are_no_damage() {
+    let files = SimulatedFiles::new(1);
+    half_sealed(&engine(&files));
+    engine(&files).summaries().unwrap();
+    let lock = Path::new(ROOT).join("sessions/s/lock");
+    assert!(!files.contents(&lock).unwrap().is_empty());
+    files.overwrite(&lock, b"").unwrap();
+    let check = engine(&files).verify(&id("s"));
+    assert_eq!(check.status, CheckStatus::Ok, "{:?}", check.error);
 }
 
 #[test]

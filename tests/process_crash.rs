@@ -30,9 +30,12 @@ const KILLS: u64 = 200;
 
 type Live = LiveSession<SegmentBackend>;
 
-/// Small journals, so that kills also meet rotation.
+/// Small journals, so that kills also meet rotation. Nothing is sealed, so that a resumed session holds its whole log; kills at
+/// sealing are another suite's.
 fn open(directory: &Path) -> Store<SegmentBackend> {
-    let backend = SegmentBackend::with_options(directory, EngineOptions::new().rotate_at(16 * 1024)).unwrap();
+    let backend =
+        SegmentBackend::with_options(directory, EngineOptions::new().rotate_at(16 * 1024).background_sealing(false))
+            .unwrap();
     Store::open(backend).unwrap()
 }
 

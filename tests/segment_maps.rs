@@ -84,7 +84,7 @@ proptest! {
 
 fn sealed(map: bool) -> (tempfile::TempDir, Engine, PathBuf) {
     let home = tempfile::tempdir().unwrap();
-    let engine = EngineOptions::new().map_segments(map).background_sealing(false).open(home.path()).unwrap();
+    let engine = EngineOptions::new().map_segments(map).background_sealing(false).seed(7).open(home.path()).unwrap();
     let head = create(&engine, "s", 400);
     engine.release(&id("s"), head.epoch).unwrap();
     engine.seal(&id("s"), SealOptions::new().level(1)).unwrap();

@@ -17,8 +17,11 @@ use sessionlog::segment::{CheckStatus, Engine, EngineOptions, SealOptions};
 /// A session of several segments and a journal behind them.
 fn source(engine: &Engine) -> u64 {
     let head = create(engine, "s", 3);
-    let mut head = append(engine, "s", &head, 93);
-    // What follows weighs less than what is sealed first, however it is sealed, so that is not taken in.
+    let head = append(engine, "s", &head, 93);
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.finish_sealing();
+    // What follows weighs less than what is sealed first, so that is not taken in.
+    let mut head = engine.take_over(&id("s")).unwrap().head;
     while head.next_seq < 122 {
         head = append(engine, "s", &head, head.next_seq + 1);
     }
@@ -47,6 +50,23 @@ fn segments(directory: &Path) -> Vec<PathBuf> {
     let mut found = files_below(directory);
     found.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
     found
+}
+
+#[test]
+fn l5_what_a_fork_adds_is_sealed_and_joined_behind_the_shared_segment_that_its_boundary_cuts() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = EngineOptions::new().background_sealing(false).open(home.path()).unwrap();
+    let head = append(&engine, "s", &create(&engine, "s", 3), 93);
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.seal(&id("s"), SealOptions::new()).unwrap();
+    engine.fork(&id("s"), 40, &header("child")).unwrap();
+    for next in [44, 48, 60] {
+        go_on(&engine, "child", next);
+        engine.seal(&id("child"), SealOptions::new()).unwrap();
+        assert_holds(&engine, "child", next);
+        assert_eq!(segments(&engine.locate(&id("child"))).len(), 2, "the shared one and the child's own");
+    }
+    assert_holds(&engine, "s", 93);
 }
 
 #[test]

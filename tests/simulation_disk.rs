@@ -114,18 +114,25 @@ fn a_lost_answer_has_had_its_effect() {
 
 #[test]
 fn a_slow_call_takes_its_time_and_holds_nobody_up() {
-    let files = SimulatedFiles::new(1);
-    let file = files.open(at("/f"), Access::CreateNew).unwrap();
-    plan(&files, Operation::SyncData, FaultKind::Slow(Duration::from_millis(80)));
-    let other = files.clone();
-    let begun = Instant::now();
-    let slow = thread::spawn(move || file.sync_data().map(|()| begun.elapsed()));
-    while other.calls_of(Operation::SyncData) == 0 {
-        thread::yield_now();
-    }
-    other.stat(at("/f")).unwrap();
-    let quick = begun.elapsed();
-    assert!(slow.join().unwrap().unwrap() >= Duration::from_millis(80).max(quick));
+    const SLOW: Duration = Duration::from_millis(80);
+    // Whether another call comes back within the slow one's time. It never would if it had to wait for it; on a busy machine it
+    // may be late by itself.
+    let passes = || {
+        let files = SimulatedFiles::new(1);
+        let file = files.open(at("/f"), Access::CreateNew).unwrap();
+        plan(&files, Operation::SyncData, FaultKind::Slow(SLOW));
+        let other = files.clone();
+        let begun = Instant::now();
+        let slow = thread::spawn(move || file.sync_data().map(|()| begun.elapsed()));
+        while other.calls_of(Operation::SyncData) == 0 {
+            thread::yield_now();
+        }
+        other.stat(at("/f")).unwrap();
+        let quick = begun.elapsed();
+        assert!(slow.join().unwrap().unwrap() >= SLOW);
+        quick < SLOW
+    };
+    assert!((0..50).any(|_| passes()));
 }
 
 #[test]

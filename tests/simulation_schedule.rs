@@ -125,7 +125,7 @@ async fn appender(live: Live, numbers: Numbers, name: u64) -> u64 {
 
 async fn flusher(live: Live, memory: MemoryBackend, numbers: Numbers) -> u64 {
     let mut lies = 0;
-    for _ in 0..1 + numbers.below(4) {
+    for _ in 0..=numbers.below(4) {
         numbers.wait().await;
         let before = live.next_seq();
         match live.flush().await {
@@ -302,7 +302,7 @@ fn seal_beside(seed: u64) -> u64 {
         let (done, engine) = (Arc::clone(&done), open());
         thread::spawn(move || {
             let mut reader = engine.reader(&id("s")).unwrap();
-            let mut seen = Vec::new();
+            let mut found = Vec::new();
             loop {
                 let last = done.load(Ordering::Acquire);
                 loop {
@@ -310,10 +310,10 @@ fn seal_beside(seed: u64) -> u64 {
                     if page.items.is_empty() {
                         break;
                     }
-                    seen.extend(page.items.iter().flat_map(|item| item.events()));
+                    found.extend(page.items.iter().flat_map(|item| item.events()));
                 }
                 if last {
-                    return seen;
+                    return found;
                 }
             }
         })
@@ -341,7 +341,7 @@ fn seal_beside(seed: u64) -> u64 {
             }
         }
         head = segment_common::append(&engine, "s", &head, head.next_seq + 3);
-        given_back = head.next_seq % 4 == 0;
+        given_back = head.next_seq.is_multiple_of(4);
         if given_back {
             engine.release(&id("s"), head.epoch).unwrap();
         }
@@ -350,9 +350,9 @@ fn seal_beside(seed: u64) -> u64 {
         engine.release(&id("s"), head.epoch).unwrap();
     }
     done.store(true, Ordering::Release);
-    let seen = follower.join().unwrap();
+    let read = follower.join().unwrap();
     stranger.join().unwrap();
-    assert_eq!(lines(&seen), lines(&segment_common::expected(head.next_seq)), "seed {seed}: followed");
+    assert_eq!(lines(&read), lines(&segment_common::expected(head.next_seq)), "seed {seed}: followed");
     drop(engine);
     let engine = open();
     assert_eq!(lines(&segment_common::events(&engine, "s")), lines(&segment_common::expected(head.next_seq)));

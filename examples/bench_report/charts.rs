@@ -15,7 +15,7 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 const SIZE: (u32, u32) = (960, 540);
 const FONT: &str = "sans-serif";
 const OURS: RGBColor = RGBColor(0, 90, 180);
-const COLOURS: [RGBColor; 9] = [
+const COLOURS: [RGBColor; 10] = [
     RGBColor(110, 110, 110),
     RGBColor(80, 160, 230),
     OURS,
@@ -25,6 +25,7 @@ const COLOURS: [RGBColor; 9] = [
     RGBColor(130, 90, 170),
     RGBColor(170, 120, 70),
     RGBColor(220, 90, 160),
+    RGBColor(40, 170, 170),
 ];
 
 /// Draws all charts of a report into its directory.
@@ -99,6 +100,7 @@ fn ratios(canvas: &Canvas, rows: &[Row]) -> Drawn {
     let mut chart = ChartBuilder::on(canvas)
         .caption("times better than the original system, as stated for the same recordings", (FONT, 18))
         .margin(12)
+        .margin_right(32)
         .x_label_area_size(32)
         .build_cartesian_2d(range.clone().log_scale(), 0.0..f64::from(u32::try_from(count)?))?;
     chart.configure_mesh().disable_y_axis().disable_y_mesh().x_label_formatter(&|ratio| format!("{ratio} x")).draw()?;
@@ -122,6 +124,7 @@ fn distributions(canvas: &Canvas, sessions: usize, shown: &[&Latency]) -> Drawn 
     let mut chart = ChartBuilder::on(canvas)
         .caption(caption, (FONT, 16))
         .margin(10)
+        .margin_right(24)
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(0.0..1.0, range.log_scale())?;
@@ -146,16 +149,19 @@ fn curves(canvas: &Canvas, caption: &str, shown: &[&Curve], bound: Option<f64>) 
     let across = decades(points().map(|(at, _)| *at));
     let up = decades(points().map(|(_, cost)| *cost).chain(bound));
     let against = shown.first().map_or("", |curve| curve.against.as_str());
+    let across_unit = if against.starts_with("bytes") { Unit::Bytes } else { Unit::Count };
     let mut chart = ChartBuilder::on(canvas)
         .caption(caption, (FONT, 16))
         .margin(10)
+        .margin_right(24)
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(across.clone().log_scale(), up.log_scale())?;
     chart
         .configure_mesh()
         .x_desc(against)
-        .x_label_formatter(&|at| if *at >= 1e5 { format!("1e{:.0}", at.log10()) } else { format!("{at}") })
+        .x_labels(6)
+        .x_label_formatter(&|at| Figure { value: *at, unit: across_unit }.to_string())
         .y_label_formatter(&|value| seconds(*value))
         .draw()?;
     if let Some(bound) = bound {

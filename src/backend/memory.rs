@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::poll_fn;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use super::{
@@ -16,6 +16,7 @@ use super::{
     Opened, Page, ReadLimit, Revision, Taken, TornTail,
 };
 use crate::event::{Batch, Event, Item, SessionHeader, SessionId};
+use crate::sync;
 
 /// A backend that keeps everything in memory. Clones share the same sessions.
 #[derive(Clone, Default)]
@@ -129,7 +130,7 @@ impl Drop for AppendHold {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code below can leave the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     async fn unheld(&self) {

@@ -17,14 +17,17 @@ pub struct Cli {
     pub verb: Verb,
 }
 
+/// Behind the options that a verb has for itself.
+const LAST: usize = 900;
+
 /// Options that every verb takes.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// Directory of the store [default: the platform's data directory + sessionlog]
-    #[arg(long, value_name = "DIR", env = "SESSIONLOG_STORE", global = true)]
+    #[arg(long, value_name = "DIR", env = "SESSIONLOG_STORE", global = true, display_order = LAST)]
     pub store: Option<PathBuf>,
     /// Print JSON for programs: one document, or one line per entry where a list streams; nothing else on stdout
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = LAST)]
     pub json: bool,
 }
 
@@ -40,7 +43,7 @@ pub enum Verb {
     Import(super::import::Import),
     /// Write a session to standard output or a file, for other programs or for people
     ///
-    /// Nothing of a damaged session is written.
+    /// Of a damaged session no file is written; what went to standard output by then is incomplete, and the exit status 1.
     Export(super::export::Export),
     /// List sessions, newest activity first
     Ls(Ls),

@@ -216,7 +216,7 @@ const ALL: &[Explanation] = &[
         "file",
         "a file that was to be imported cannot be read",
         "check its name and permissions; the other files were imported",
-        "A directory is not searched: name the log files in it.",
+        "Of a directory the files are read whose names end as those of session logs do: .jsonl, .jsonl.zstd, .jsonl.zst.",
     ),
     of(
         "zstd",

@@ -115,10 +115,17 @@ impl From<io::Error> for Failure {
 
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&BackendError> for Failure {
+    fn from(error: &BackendError) -> Self {
         let class = error.damage.as_ref().map_or(error.kind.name(), |damage| damage.class.name());
         let text = match (error.kind, &error.session) {
             // These say themselves what to do.
             (ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::Busy, _) => error.to_string(),
+            _ if error.damage.as_ref().is_some_and(|damage| damage.class.is_derived()) => error.to_string(),
             (ErrorKind::Damaged, Some(id)) => format!(
                 "{error}; `sessionlog salvage {id} --as NEW` saves what is intact, `sessionlog explain {class}` says more"
             ),
@@ -161,7 +168,7 @@ mod tests {
             assert!(text.contains("; ") && !text.ends_with("it is so"), "{text}");
         }
         assert!(Failure::from(BackendError::missing_event(&id, 3)).to_string().contains("`sessionlog events s`"));
-        for class in DamageClass::ALL.iter().copied() {
+        for class in DamageClass::ALL.iter().copied().filter(|class| !class.is_derived()) {
             let damage = Damage { class, offset: Some(7), intact_before: 3 };
             let error = BackendError::new(ErrorKind::Damaged, "it is so").with_damage(damage);
             let text = Failure::from(error.with_session(&id)).to_string();

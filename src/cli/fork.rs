@@ -11,7 +11,7 @@ use sessionlog::store::{ForkError, StoreError, StoreOptions};
 
 use super::args::Known;
 use super::failure::Failure;
-use super::output::{Output, bytes, one_line};
+use super::output::{Output, bytes, counted, one_line};
 use super::store;
 
 #[derive(Debug, Args)]
@@ -50,6 +50,10 @@ pub async fn run(backend: &SegmentBackend, arguments: &Fork, json: bool, out: &m
         Err(StoreError::Fork(ForkError::InsideTurn { boundary, opened_at, last_closed, .. })) => {
             return Err(inside_turn(backend, &parent, boundary, opened_at, last_closed));
         }
+        Err(StoreError::Backend(error)) if error.damage.is_some() && error.session.as_ref() == Some(&child) => {
+            // What was shared with the fork, which is gone again, is damaged where it comes from.
+            return Err(backend.engine().verify(&parent).error.unwrap_or(error).into());
+        }
         Err(error) => return Err(failure(error)),
     };
     let events = session.next_seq();
@@ -59,9 +63,9 @@ pub async fn run(backend: &SegmentBackend, arguments: &Fork, json: bool, out: &m
     if json {
         out.json(&Document { id: child.as_str(), parent: parent.as_str(), events, shared_bytes })?;
     } else {
-        let shared = bytes(shared_bytes);
+        let (events, shared) = (counted(events, "event"), bytes(shared_bytes));
         let (child, parent) = (one_line(child.as_str()), one_line(parent.as_str()));
-        out.line(&format!("forked {parent} as {child}: {events} events, {shared} shared with other sessions"))?;
+        out.line(&format!("forked {parent} as {child}: {events}, {shared} shared with other sessions"))?;
     }
     Ok(())
 }

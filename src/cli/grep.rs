@@ -126,7 +126,10 @@ async fn chosen(
             Err(failure) => return Err(failure),
         }
     }
-    Ok(entries.into_iter().map(|entry| (entry.name.clone(), entry.id().map_err(|error| error.to_string()))).collect())
+    Ok(entries
+        .into_iter()
+        .map(|entry| (entry.name.clone(), entry.id().map_err(|error| Failure::from(error).to_string())))
+        .collect())
 }
 
 type Job<'a> = &'a (String, Result<SessionId, String>);
@@ -313,7 +316,10 @@ impl Printer<'_> {
                     }
                     // Deleted since it was listed.
                     Found::Failed(error) if error.kind == ErrorKind::NotFound && all => continue,
-                    Found::Failed(error) => (error.to_string(), status_of(error.kind)),
+                    Found::Failed(error) => {
+                        let why = status_of(error.kind);
+                        (Failure::from(error).to_string(), why)
+                    }
                     Found::Unreadable(text) => (text, PARTLY_FAILED),
                 };
                 complain(&format!("sessionlog: {}", paragraph(&text)));

@@ -65,6 +65,9 @@ impl Writer {
 /// How much payload goes into one append, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// How much of a log is kept in memory so that it need not be read twice, in bytes.
+const KEPT_BYTES: usize = 32 << 20;
+
 /// Why one file did not come in.
 #[derive(Debug)]
 enum Refusal {
@@ -101,7 +104,7 @@ impl Refusal {
     fn text(&self, file: &str) -> String {
         match self {
             Self::Import(error) => error.to_string(),
-            Self::Store(error) => format!("{file}: {error}"),
+            Self::Store(error) => format!("{file}: {}", Failure::from(&**error)),
             Self::Taken(text) | Self::File(text) => format!("{file}: {text}"),
         }
     }
@@ -236,8 +239,9 @@ fn print(
             Ok(status) => {
                 let word = status.word();
                 let id = one_line(id.unwrap_or_default());
+                let events = output::counted(events, "event");
                 let (from, to) = (output::bytes(bytes_in), output::bytes(bytes_stored));
-                out.line(&format!("{word}  {id}  {events} events, {from} -> {to} stored  ({})", one_line(&shown)))?;
+                out.line(&format!("{word}  {id}  {events}, {from} -> {to} stored  ({})", one_line(&shown)))?;
                 if let Some(note) = report.and_then(note) {
                     out.line(&format!("  {note}"))?;
                 }
@@ -375,15 +379,21 @@ fn import_file(engine: &Engine, path: &Path, arguments: &Import, outcome: &mut O
     let session = header.session_id().map_err(BackendError::header)?;
     let exists = !matches!(engine.reader(&session), Err(error) if error.kind == ErrorKind::NotFound);
     if !exists {
+        let mut kept = None;
         if !engine.root().exists() {
             // Nothing is written for a log that is refused, not even an empty store: the first one is read through before.
-            let read = read_through(&mut reading);
+            let read = read_and_keep(&mut reading);
             outcome.report = Some(reading.report().clone());
-            read?;
-            drop(reading);
-            reading = input.start(&options)?;
+            kept = read?.map(Vec::into_iter);
+            if kept.is_none() {
+                drop(reading);
+                reading = input.start(&options)?;
+            }
         }
-        let created = engine.create_whole(&header, || reading.next_batch(BATCH_BYTES).map_err(Refusal::from));
+        let created = engine.create_whole(&header, || match &mut kept {
+            Some(batches) => Ok(batches.next()),
+            None => reading.next_batch(BATCH_BYTES).map_err(Refusal::from),
+        });
         outcome.report = Some(reading.report().clone());
         created?;
         seal(engine, &session);
@@ -424,6 +434,22 @@ fn seal(engine: &Engine, session: &SessionId) {
 fn read_through(reading: &mut Reading<Progress<'_>>) -> Result<(), ImportError> {
     while reading.next_item()?.is_some() {}
     Ok(())
+}
+
+/// Reads to the end, for its errors; gives what was read if it is little enough to be kept.
+fn read_and_keep(reading: &mut Reading<Progress<'_>>) -> Result<Option<Vec<Batch>>, ImportError> {
+    let mut kept = Vec::new();
+    let mut held: usize = 0;
+    while let Some(batch) = reading.next_batch(BATCH_BYTES)? {
+        held = batch.items().iter().fold(held, |held, item| held.saturating_add(item.weight()));
+        kept.push(batch);
+        if held > KEPT_BYTES {
+            drop(kept);
+            read_through(reading)?;
+            return Ok(None);
+        }
+    }
+    Ok(Some(kept))
 }
 
 fn compare_with_stored(

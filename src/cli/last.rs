@@ -46,7 +46,10 @@ pub async fn run(backend: &SegmentBackend, arguments: &Last, json: bool, out: &m
         None => in_log(backend, &id, role)?,
     };
     let Some(found) = found else {
-        return Err(Failure::failed(format!("session {id} holds no {} text yet", role.name())));
+        return Err(Failure::failed(format!(
+            "session {id} holds no {} text yet; `sessionlog show {id}` shows what it holds",
+            role.name()
+        )));
     };
     if json {
         out.json(&found)?;

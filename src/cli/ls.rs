@@ -82,8 +82,11 @@ pub async fn run(backend: &SegmentBackend, arguments: &Ls, json: bool, out: &mut
     let hidden = lines.split_off(lines.len().min(arguments.limit.unwrap_or(usize::MAX)));
     if json {
         lines.iter().try_for_each(|line| out.json(line))?;
+    } else if lines.is_empty() && hidden.is_empty() {
+        let chosen = arguments.cwd.is_some() || arguments.since.is_some();
+        out.line(if chosen { "no such sessions; `sessionlog ls` shows all" } else { "no sessions" })?;
     } else {
-        table(&lines, !hidden.is_empty(), out)?;
+        table(&lines, out)?;
     }
     out.flush()?;
     // The exit status speaks of them too, so they are named.
@@ -220,11 +223,7 @@ fn shown_id(line: &Line) -> String {
     }
 }
 
-fn table(lines: &[Line], more: bool, out: &mut Output) -> Result<(), Failure> {
-    if lines.is_empty() && !more {
-        out.line("no sessions")?;
-        return Ok(());
-    }
+fn table(lines: &[Line], out: &mut Output) -> Result<(), Failure> {
     let widest = lines.iter().map(|line| shown_id(line).chars().count()).max().unwrap_or(0).clamp(2, 40);
     out.line(&format!(
         "{:<widest$}  {:<19}  {:<9}  {:>9}  {:>6}  {:>10}  TITLE",

@@ -79,6 +79,7 @@ fn run(cli: &Cli, out: &mut Output) -> Result<(), Failure> {
         _ => {}
     }
     let root = store::root(&cli.common)?;
+    store::check_place(&root)?;
     if let Verb::Import(arguments) = &cli.verb {
         return import::run(&root, arguments, json, out);
     }

@@ -149,6 +149,11 @@ pub fn shortened(text: &str, limit: usize) -> String {
     format!("{}...", text.get(..end).unwrap_or_default())
 }
 
+/// A number of things, whose name takes an s where they are not one.
+pub fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A number of bytes as people read it.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -177,6 +182,7 @@ mod tests {
 
     #[test]
     fn sizes_and_shortening() {
+        assert_eq!((counted(1, "turn"), counted(0, "turn")), ("1 turn".to_owned(), "0 turns".to_owned()));
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(5 << 20), "5.0 MiB");

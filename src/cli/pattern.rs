@@ -34,9 +34,11 @@ impl Finder {
         let mut builder = RegexBuilder::new(text);
         builder.case_insensitive(ignore_case).multi_line(true).size_limit(MOST_BYTES).dfa_size_limit(MOST_BYTES);
         let compiled = builder.build();
-        compiled
-            .map(Self::Regex)
-            .map_err(|error| Failure::usage(format!("the pattern cannot be searched for: {error}")))
+        compiled.map(Self::Regex).map_err(|error| {
+            Failure::usage(format!(
+                "the pattern cannot be searched for: {error}; without --regex it is taken as it stands"
+            ))
+        })
     }
 
     fn find(&self, text: &str, from: usize) -> Option<Range<usize>> {

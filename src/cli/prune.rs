@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 use sessionlog::backend::{BackendError, Revision};
 use sessionlog::event::SessionId;
@@ -10,14 +10,15 @@ use sessionlog::segment::files::Stat;
 use sessionlog::segment::{Engine, Trashed};
 
 use super::failure::{Failure, PARTLY_FAILED, Refusals};
-use super::output::{Output, bytes, complain, one_line, paragraph};
+use super::output::{Output, bytes, complain, counted, one_line, paragraph};
 use super::space::{Bytes, Space, parse_size};
 use super::time;
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what may go").required(true).multiple(true).args(["older_than", "max_bytes"])))]
 pub struct Prune {
     /// Sessions without an event since then, and what is in the trash since then: an age (90d, 12h) or a date (2026-11-30)
-    #[arg(long, value_name = "AGE", value_parser = time::parse_since, required_unless_present = "max_bytes")]
+    #[arg(long, value_name = "AGE", value_parser = time::parse_since)]
     pub older_than: Option<i64>,
     /// As much as it takes for the store to be of at most this size, the trash first, then the sessions that rested longest
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -141,9 +142,9 @@ pub fn run(engine: &Engine, arguments: &Prune, json: bool, out: &mut Output) -> 
         let verb = if arguments.apply { "freed" } else { "would free" };
         let hint = if arguments.apply || counts.sessions + counts.from_trash == 0 { "" } else { "; --apply does it" };
         out.line(&format!(
-            "{verb} {}: {} sessions and {} from the trash; {} left{hint}",
+            "{verb} {}: {} and {} from the trash; {} left{hint}",
             bytes(freed),
-            counts.sessions,
+            counted(counts.sessions, "session"),
             counts.from_trash,
             bytes(left)
         ))?;

@@ -8,7 +8,7 @@ use sessionlog::session::repair::close;
 
 use super::args::Repair;
 use super::failure::Failure;
-use super::output::{Output, one_line, shortened};
+use super::output::{Output, counted, one_line, shortened};
 use super::store;
 use super::summary::{Summary, summarise};
 
@@ -51,7 +51,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Repair, json: bool, out: 
     if events.is_empty() {
         out.line("no open turn")?;
     } else {
-        out.line(&format!("{closed} an open turn with {} events:", events.len()))?;
+        out.line(&format!("{closed} an open turn with {}:", counted(events.len() as u64, "event")))?;
     }
     for event in &events {
         out.line(&format!(

@@ -42,7 +42,11 @@ impl Replacement {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         // From the very first moment on.
         let interruptions = interruptions()?;
-        let inner = BufWriter::with_capacity(256 * 1024, options.open(&temporary)?);
+        let file = options.open(&temporary)?;
+        // The umask may have taken away even the owner's rights.
+        #[cfg(unix)]
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        let inner = BufWriter::with_capacity(256 * 1024, file);
         for interruption in interruptions {
             let temporary = temporary.clone();
             tokio::spawn(async move {
@@ -74,7 +78,14 @@ impl Replacement {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("cannot write {}: {error}", path.display()))
+    let next = match error.kind() {
+        io::ErrorKind::NotFound => "; its directory must be there before",
+        io::ErrorKind::PermissionDenied => "; name a file in a directory that you may write to",
+        // What is no error of the system's says itself what to do.
+        _ if error.raw_os_error().is_none() => "",
+        _ => "; see that there is space where it goes, or name another file",
+    };
+    Failure::failed(format!("cannot write {}: {error}{next}", path.display()))
 }
 
 impl Write for Replacement {

@@ -12,7 +12,7 @@ use sessionlog::segment::{Engine, Reader, Remains, SegmentBackend};
 use sessionlog::session::fold::Fold;
 
 use super::failure::Failure;
-use super::output::{Output, bytes, one_line};
+use super::output::{Output, bytes, counted, one_line};
 use super::{store, time};
 
 #[derive(Debug, Args)]
@@ -272,7 +272,7 @@ fn print(document: &Document, json: bool, out: &mut Output) -> Result<(), Failur
         return Ok(());
     }
     let (new, from) = (one_line(&document.id), one_line(&document.from));
-    out.line(&format!("salvaged {} events of {from} as {new}; {from} is as it was", document.events))?;
+    out.line(&format!("salvaged {} of {from} as {new}; {from} is as it was", counted(document.events, "event")))?;
     if document.header == HeaderOrigin::Rebuilt {
         out.line("  the header was rebuilt: created at the first event; the working directory is what --cwd gave")?;
     }

@@ -6,8 +6,8 @@ use sessionlog::event::SessionId;
 use sessionlog::segment::{SealOptions, Sealed, SegmentBackend};
 
 use super::args::Seal;
-use super::failure::{Failure, PARTLY_FAILED, status_of};
-use super::output::{Output, complain, one_line, paragraph};
+use super::failure::{Failure, Refusals};
+use super::output::{Output, bytes, complain, one_line, paragraph};
 use super::store;
 
 /// One line of `--json`.
@@ -20,25 +20,20 @@ struct Line<'a> {
 
 pub async fn run(backend: &SegmentBackend, arguments: &Seal, json: bool, out: &mut Output) -> Result<(), Failure> {
     let options = SealOptions::new().level(arguments.level);
-    let mut status = None;
-    let mut failed = |text: String, code: u8| {
-        complain(&format!("sessionlog: {}", paragraph(&text)));
-        status = status.or(Some(code));
-    };
+    let mut refusals = Refusals::default();
     let mut chosen: Vec<SessionId> = Vec::new();
     for given in &arguments.ids {
         match store::resolve(backend, given).await {
             Ok(id) => chosen.push(id),
             // The others are still sealed.
-            Err(Failure::Message { text, status }) => failed(text, status),
-            Err(failure) => return Err(failure),
+            Err(failure) => refusals.add(failure)?,
         }
     }
     if arguments.ids.is_empty() {
         for entry in store::entries(backend).await? {
             match entry.id() {
                 Ok(id) => chosen.push(id),
-                Err(error) => failed(error.to_string(), PARTLY_FAILED),
+                Err(error) => refusals.add(error.into())?,
             }
         }
     }
@@ -46,16 +41,22 @@ pub async fn run(backend: &SegmentBackend, arguments: &Seal, json: bool, out: &m
         match seal(backend, id, options).await {
             Ok(Sealed { before, after }) if json => out.json(&Line { id: id.as_str(), before, after })?,
             Ok(Sealed { before, after }) => {
-                out.line(&format!("{}  {before} bytes before, {after} after", one_line(id.as_str())))?;
+                let id = one_line(id.as_str());
+                let line = if after == before {
+                    format!("unchanged  {id}  {}", bytes(after))
+                } else {
+                    format!("sealed     {id}  {} -> {}", bytes(before), bytes(after))
+                };
+                out.line(&line)?;
             }
             // Of all sessions, those that are open for writing are not cold.
             Err(error) if error.kind == ErrorKind::Busy && arguments.ids.is_empty() => {
                 complain(&format!("sessionlog: {}", paragraph(&error.to_string())));
             }
-            Err(error) => failed(error.to_string(), status_of(error.kind)),
+            Err(error) => refusals.add(error.into())?,
         }
     }
-    status.map_or(Ok(()), |status| Err(Failure::Status(status)))
+    refusals.end()
 }
 
 async fn seal(backend: &SegmentBackend, id: &SessionId, options: SealOptions) -> Result<Sealed, BackendError> {

@@ -14,7 +14,7 @@ use sessionlog::segment::{Engine, SectionBytes, Sections, SegmentBackend};
 use sessionlog::session::fold::Fold;
 
 use super::failure::{Failure, PARTLY_FAILED, status_of};
-use super::output::{Output, bytes, complain, one_line, paragraph};
+use super::output::{self, Output, bytes, complain, one_line, paragraph};
 use super::{store, time};
 
 /// Most threads that read.
@@ -116,7 +116,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Stats, json: bool, out: &
         match entry.id() {
             Ok(id) => ids.push(id),
             Err(error) => {
-                complain(&format!("sessionlog: {}", paragraph(&error.to_string())));
+                complain(&format!("sessionlog: {}", paragraph(&Failure::from(error).to_string())));
                 damaged += 1;
             }
         }
@@ -131,14 +131,15 @@ pub async fn run(backend: &SegmentBackend, arguments: &Stats, json: bool, out: &
         out.json(&OfStore { sessions, damaged, counted: &counted })?;
     } else {
         let unsound = if damaged > 0 { format!(", {damaged} of them damaged") } else { String::new() };
-        out.line(&format!("{sessions} sessions{unsound}"))?;
+        out.line(&format!("{}{unsound}", output::counted(sessions, "session")))?;
         print(&counted, out)?;
     }
     if damaged > 0 { Err(Failure::Status(PARTLY_FAILED)) } else { Ok(()) }
 }
 
 fn partly(error: &BackendError) -> Failure {
-    Failure::Message { text: format!("{error}; what comes before it was counted"), status: status_of(error.kind) }
+    let text = format!("{}; what comes before it was counted", Failure::from(error));
+    Failure::Message { text, status: status_of(error.kind) }
 }
 
 /// Counts all sessions on all cores. Those that were deleted meanwhile are left out.
@@ -352,8 +353,11 @@ fn signed_digits(number: i64) -> u64 {
 
 fn print(counted: &Counted, out: &mut Output) -> Result<(), Failure> {
     let Counted { events, turns, steps, tool_calls, messages, replacements, tokens, .. } = counted;
-    out.line(&format!("  {events} events, {turns} turns, {steps} steps, {tool_calls} tool calls"))?;
-    out.line(&format!("  {messages} messages in sight of the model, {replacements} replacements"))?;
+    let named = [(events, "event"), (turns, "turn"), (steps, "step"), (tool_calls, "tool call")];
+    out.line(&format!("  {}", named.map(|(number, thing)| output::counted(*number, thing)).join(", ")))?;
+    let (messages, replacements) =
+        (output::counted(*messages, "message"), output::counted(*replacements, "replacement"));
+    out.line(&format!("  {messages} in sight of the model, {replacements}"))?;
     let Tokens { input, output, cache_read, cache_write, reasoning } = tokens;
     out.line(&format!(
         "  tokens: {input} in, {output} out, {cache_read} read from cache, {cache_write} written to cache, {reasoning} reasoning"

@@ -30,9 +30,21 @@ pub fn root(common: &Common) -> Result<PathBuf, Failure> {
     }
 }
 
+/// Refuses a place that something else than a directory stands in.
+pub fn check_place(root: &Path) -> Result<(), Failure> {
+    if root.is_dir() || !root.exists() {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "{} is not a directory, as a store is; --store DIR or $SESSIONLOG_STORE names another place",
+        root.display()
+    )))
+}
+
 /// How the engine works: `SESSIONLOG_MAP=1` has it map sealed segments instead of reading them.
 pub fn engine_options() -> EngineOptions {
-    EngineOptions::new().map_segments(std::env::var_os("SESSIONLOG_MAP").is_some_and(|value| value == "1"))
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| value == "1");
+    EngineOptions::new().map_segments(is_set("SESSIONLOG_MAP")).trust_directory(is_set("SESSIONLOG_TRUST_STORE"))
 }
 
 /// Opens an existing store.
@@ -43,18 +55,19 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
             root.display()
         ))
     };
-    match root.try_exists() {
-        Ok(false) => return Err(missing("no store at")),
-        Ok(true) => {}
-        Err(error) => {
-            return Err(Failure::missing(format!(
+    let exists = |path: &Path| {
+        path.try_exists().map_err(|error| {
+            Failure::missing(format!(
                 "the store {} cannot be reached: {error}; see that each directory of the path may be entered",
                 root.display()
-            )));
-        }
+            ))
+        })
+    };
+    if !exists(root)? {
+        return Err(missing("no store at"));
     }
     // A store that lost its identity still has its sessions; the engine says what is wrong with it.
-    if root.is_dir() && !root.join("STORE").exists() && !root.join("sessions").exists() {
+    if !exists(&root.join("STORE"))? && !exists(&root.join("sessions"))? {
         return Err(missing("there is no store in the directory"));
     }
     Ok(SegmentBackend::with_options(root, engine_options())?)

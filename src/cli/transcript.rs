@@ -61,15 +61,29 @@ impl<'a> Transcript<'a> {
         if self.colour { format!("\u{1b}[{}m{text}\u{1b}[0m", style.code()) } else { text.to_owned() }
     }
 
+    /// A line that heads something, wrapped where it is too long. Words stay whole: ids and paths are there to be copied.
     fn label(&mut self, text: &str, style: Style) -> io::Result<()> {
-        let text = self.styled(text, style);
-        self.out.line(&text)
+        self.wrapped(text).iter().try_for_each(|line| self.out.line(&self.styled(line, style)))
+    }
+
+    fn wrapped(&self, text: &str) -> Vec<String> {
+        let indent = text.len() - text.trim_start().len();
+        let further = " ".repeat(indent + 2);
+        let options = textwrap::Options::new(self.width).subsequent_indent(&further);
+        let options = options.break_words(false).word_splitter(textwrap::WordSplitter::NoHyphenation);
+        textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
     }
 
     /// A line of the form `name: value`.
     pub fn fact(&mut self, name: &str, value: &str) -> io::Result<()> {
-        let name = self.styled(&format!("{name}:"), Style::Faint);
-        self.out.line(&format!("{name} {}", one_line(value)))
+        let name = format!("{name}:");
+        for line in self.wrapped(&format!("{name} {}", one_line(value))) {
+            match line.strip_prefix(&name) {
+                Some(value) => self.out.line(&format!("{}{value}", self.styled(&name, Style::Faint)))?,
+                None => self.out.line(&line)?,
+            }
+        }
+        Ok(())
     }
 
     /// A message event, or a tool call that no message mentions.

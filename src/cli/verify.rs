@@ -7,7 +7,7 @@ use sessionlog::segment::{Rebuilt, SegmentBackend};
 
 use super::args::Verify;
 use super::failure::{BUSY_OR_MISSING, Failure, PARTLY_FAILED, WRONG_USAGE, status_of};
-use super::output::{Output, complain, one_line, paragraph};
+use super::output::{Output, complain, counted, one_line, paragraph};
 use super::store::{self, Entry};
 use super::summary::{Summary, summarise};
 
@@ -91,7 +91,7 @@ impl Line {
             file: error.file.as_ref().map(|file| file.display().to_string()),
             offset: error.damage.as_ref().and_then(|damage| damage.offset),
             seq: error.damage.as_ref().map(|damage| damage.intact_before),
-            detail: Some(error.to_string()),
+            detail: Some(Failure::from(error).to_string()),
             ..Self::new(id, status, intact)
         }
     }
@@ -141,8 +141,8 @@ pub async fn run(backend: &SegmentBackend, arguments: &Verify, json: bool, out: 
                 Some(line) if line.derived && arguments.repair_derived => match rebuild(backend, &id).await {
                     Ok(rebuilt) => check(backend, &id).await.map(|line| Line { rebuilt, ..line }),
                     Err(error) => {
-                        complain(&format!("sessionlog: {}", paragraph(&error.to_string())));
                         missing = missing.or(Some(status_of(error.kind)).filter(|status| *status == BUSY_OR_MISSING));
+                        complain(&format!("sessionlog: {}", paragraph(&Failure::from(error).to_string())));
                         Some(line)
                     }
                 },
@@ -176,9 +176,9 @@ pub async fn run(backend: &SegmentBackend, arguments: &Verify, json: bool, out: 
     } else {
         let counts = &totals.summary;
         out.line(&format!(
-            "{} sessions, {} events: {} ok, {} with an open turn, {} torn, {} damaged, {} unsupported",
-            counts.sessions,
-            counts.events,
+            "{}, {}: {} ok, {} with an open turn, {} torn, {} damaged, {} unsupported",
+            counted(counts.sessions, "session"),
+            counted(counts.events, "event"),
             counts.ok,
             counts.open_turn,
             counts.torn,
@@ -236,7 +236,8 @@ fn judge(id: &SessionId, torn: Option<&TornTail>, summary: &Summary) -> Line {
         line.status = Status::Damaged;
         line.class = Some("invalid-event".to_owned());
         line.seq = Some(invalid.seq);
-        line.detail = Some(format!("session {id}: {invalid}"));
+        line.detail =
+            Some(format!("session {id}: {invalid}; `sessionlog salvage {id} --as NEW` saves what comes before it"));
         return line;
     }
     if let Some(torn) = torn.filter(|_| !summary.opened.live) {
@@ -273,7 +274,7 @@ fn print(line: &Line, json: bool, out: &mut Output) -> Result<(), Failure> {
     }
     match &line.detail {
         Some(detail) => out.line(&format!("{status:<11}  {id}  {}", one_line(detail)))?,
-        None => out.line(&format!("{status:<11}  {id}  {} events", line.events))?,
+        None => out.line(&format!("{status:<11}  {id}  {}", counted(line.events, "event")))?,
     }
     Ok(())
 }

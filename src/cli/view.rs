@@ -53,14 +53,17 @@ impl View {
         let judged = fold.check_vocabulary(&vocabulary);
         match folded {
             // Behind an event of unknown meaning nothing can be called invalid.
-            Err(error) => return Err(judged.map_or_else(|unknown| refused(&unknown), |()| refused(&error))),
+            Err(error) => {
+                let next = format!("`sessionlog salvage {id} --as NEW` saves what comes before it");
+                return Err(judged.map_or_else(|unknown| refused(&unknown), |()| refused(&format!("{error}; {next}"))));
+            }
             Ok(()) if at.is_some() && fold.next_seq() != end => {
                 let last = match fold.next_seq() {
                     0 => "it has no events".to_owned(),
                     next => format!("its last one is {}", next - 1),
                 };
                 let at = at.unwrap_or_default();
-                return Err(Failure::usage(format!("session {id} has no event {at}; {last}")));
+                return Err(Failure::usage(format!("session {id} has no event {at}; {last}: give --at up to that")));
             }
             Ok(()) => judged.map_err(|unknown| refused(&unknown))?,
         }

@@ -1,7 +1,7 @@
 //! Batches: contiguous stretches of a log, with runs packed, as layers hand them to each other and as records hold them.
 
 use super::json::JsonText;
-use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES, MIN_RUN_EVENTS, is_safe};
+use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_SOURCES, MAX_TYPE_BYTES, MIN_RUN_EVENTS, is_safe};
 use super::placement::{Placement, Sources, SurfaceOp};
 use super::run::{ChunkRun, put_bytes, put_varint, take_byte, take_bytes, take_varint, unzigzag, zigzag};
 use super::{Event, NewEvent};
@@ -130,7 +130,7 @@ impl Item {
         if !is_safe(time) || seq >= MAX_SAFE_INTEGER.unsigned_abs() {
             return None;
         }
-        // Whatever an event refers to is earlier, which also bounds what a list of sources expands to.
+        // Whatever an event refers to is earlier.
         let earlier = |input: &mut &[u8]| take_varint(input).filter(|other| *other < seq);
         let placement = if tag & REPLACE != 0 {
             Some(Placement::replace(earlier(input)?, earlier(input)?))
@@ -151,7 +151,7 @@ impl Item {
                 sources.push_range(start, end);
             }
             // Ranges that touch would have been written as one: a batch has one spelling.
-            if sources.ranges().len() as u64 != count {
+            if sources.ranges().len() as u64 != count || sources.len() > MAX_SOURCES as u64 {
                 return None;
             }
             Some(placement?.from_sources(sources))

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::ops::RangeFrom;
 
 use super::json::{self, JsonError, JsonText};
-use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES, is_safe};
+use super::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_SESSION_EVENTS, MAX_SOURCES, MAX_TYPE_BYTES, is_safe};
 use super::placement::{Placement, Sources, SurfaceOp};
-use super::run::{DATA_END, Deltas};
+use super::run::{DATA_END, Deltas, RunHead, is_string_body};
 use super::{ChunkRun, Event, NewEvent};
 
 /// Type names that no event may carry: the header line's tag and the three packed rows (P3).
@@ -201,7 +201,7 @@ impl RawEnvelope {
 /// [`EnvelopeError`] naming `seq` where given.
 pub fn check_new(new: &NewEvent, seq: Option<u64>) -> Result<(), EnvelopeError> {
     check_size(new.data.len(), seq)?;
-    check_placed(&new.event_type, new.placement.is_some(), seq)
+    check_placed(&new.event_type, new.placement.as_ref(), seq)
 }
 
 /// As [`check_new`], for an event that has its position; also checks that seq and time are safe integers.
@@ -210,9 +210,7 @@ pub fn check_new(new: &NewEvent, seq: Option<u64>) -> Result<(), EnvelopeError> 
 /// [`EnvelopeError`] naming the seq.
 pub fn check_event(event: &Event) -> Result<(), EnvelopeError> {
     let seq = Some(event.seq());
-    if event.seq() > MAX_SAFE_INTEGER.unsigned_abs() {
-        return Err(EnvelopeError::Member { seq, member: "seq".into(), problem: "exceeds 2^53-1".into() });
-    }
+    check_seq(event.seq())?;
     if event.time().unsigned_abs() > MAX_SAFE_INTEGER.unsigned_abs() {
         return Err(EnvelopeError::Member { seq, member: "time".into(), problem: "is outside +-(2^53-1)".into() });
     }
@@ -220,11 +218,26 @@ pub fn check_event(event: &Event) -> Result<(), EnvelopeError> {
         return Ok(());
     }
     check_size(event.data().len(), seq)?;
-    check_placed(event.event_type(), event.placement().is_some(), seq)
+    check_placed(event.event_type(), event.placement(), seq)
 }
 
-fn check_placed(event_type: &str, placed: bool, seq: Option<u64>) -> Result<(), EnvelopeError> {
+/// Checks that an event may have this seq.
+pub(crate) fn check_seq(seq: u64) -> Result<(), EnvelopeError> {
+    if seq < MAX_SESSION_EVENTS {
+        return Ok(());
+    }
+    let problem = "exceeds 2^53-2, the last seq of a session; go on in a new session, forked from this one or empty";
+    Err(EnvelopeError::Member { seq: Some(seq), member: "seq".into(), problem: problem.into() })
+}
+
+fn check_placed(event_type: &str, placement: Option<&Placement>, seq: Option<u64>) -> Result<(), EnvelopeError> {
     check_type(event_type, seq)?;
+    let sources = placement.and_then(Placement::sources).map_or(0, Sources::len);
+    if sources > MAX_SOURCES as u64 {
+        let problem = format!("names {sources} seqs, more than the limit of {MAX_SOURCES}");
+        return Err(EnvelopeError::Member { seq, member: "sourceEventSeqs".into(), problem });
+    }
+    let placed = placement.is_some();
     let surface = |problem| EnvelopeError::Surface { seq, event_type: event_type.to_owned(), problem };
     match (is_surface_type(event_type), placed) {
         (true, false) => Err(surface("produces a message and must carry surfaceOp")),
@@ -286,7 +299,8 @@ fn parse_sources(text: &str) -> Result<Sources, &'static str> {
     Ok(sources)
 }
 
-/// Appends the event's line (without a line break) to `out`.
+/// Appends the event's line (without a line break) to `out`. Sources are written one by one, for readers that know no ranges;
+/// for an event that was accepted the line takes at most [`MAX_EVENT_BYTES`] and 17 bytes for each of [`MAX_SOURCES`].
 pub fn write_line(event: &Event, out: &mut String) {
     write_line_as(event, SourceList::Plain, out);
 }
@@ -361,30 +375,55 @@ fn write_ranges(sources: &Sources, out: &mut String) {
     }
 }
 
-/// The lines of a run's deltas, written without making events of them.
-pub(crate) struct RunLines<'a> {
-    deltas: std::iter::Zip<Deltas<'a>, RangeFrom<u64>>,
+/// How the line of a packable delta begins.
+const DELTA_START: &str = "{\"type\":\"assistant/chunk\",\"seq\":";
+
+/// How lines of deltas are spelled that have one head in common.
+#[derive(Debug)]
+pub(crate) struct DeltaLine {
     /// What stands between a delta's time and its text.
     middle: String,
 }
 
+impl DeltaLine {
+    pub(crate) fn of(head: &RunHead) -> Self {
+        let mut middle = ",\"data\":".to_owned();
+        head.write_data("", &mut middle);
+        middle.truncate(middle.len() - DATA_END.len());
+        Self { middle }
+    }
+
+    /// Takes a line apart into seq, time and string body if it is exactly what [`write_line`] writes for a delta of this head.
+    pub(crate) fn recognise<'a>(&self, line: &'a str) -> Option<(u64, i64, &'a str)> {
+        let (seq, rest) = line.strip_prefix(DELTA_START)?.split_once(",\"time\":")?;
+        let seq = seq_number(seq)?;
+        let (time, rest) = rest.split_at_checked(rest.bytes().position(|byte| byte == b',')?)?;
+        let time = json::integer(time).filter(|time| is_safe(*time))?;
+        let body = rest.strip_prefix(self.middle.as_str())?.strip_suffix('}')?.strip_suffix(DATA_END)?;
+        is_string_body(body).then_some((seq, time, body))
+    }
+}
+
+/// The lines of a run's deltas, written without making events of them.
+pub(crate) struct RunLines<'a> {
+    deltas: std::iter::Zip<Deltas<'a>, RangeFrom<u64>>,
+    spelling: DeltaLine,
+}
+
 impl<'a> RunLines<'a> {
     pub(crate) fn of(run: &'a ChunkRun) -> Self {
-        let mut middle = ",\"data\":".to_owned();
-        run.head().write_data("", &mut middle);
-        middle.truncate(middle.len() - DATA_END.len());
-        Self { deltas: run.deltas().zip(run.first_seq()..), middle }
+        Self { deltas: run.deltas().zip(run.first_seq()..), spelling: DeltaLine::of(run.head()) }
     }
 
     /// Appends the next line with its line break to `out`; `false` at the end.
     pub(crate) fn next_into(&mut self, out: &mut String) -> bool {
         let Some(((time, body), seq)) = self.deltas.next() else { return false };
         let mut number = itoa::Buffer::new();
-        out.push_str("{\"type\":\"assistant/chunk\",\"seq\":");
+        out.push_str(DELTA_START);
         out.push_str(number.format(seq));
         out.push_str(",\"time\":");
         out.push_str(number.format(time));
-        out.push_str(&self.middle);
+        out.push_str(&self.spelling.middle);
         out.push_str(body);
         out.push_str(DATA_END);
         out.push_str("}\n");
@@ -412,9 +451,50 @@ mod tests {
             while made.next_into(&mut lines) {}
             run.events().for_each(|event| expected.push_str(&(event.to_line() + "\n")));
             assert_eq!(lines, expected);
+            let spelling = DeltaLine::of(run.head());
+            for (line, event) in lines.lines().zip(run.events()) {
+                let (_, body) = event.as_packed_delta().unwrap();
+                assert_eq!(spelling.recognise(line), Some((event.seq(), event.time(), body)));
+            }
             runs += 1;
         }
         assert!(runs > 8);
+    }
+
+    #[test]
+    fn only_a_line_in_its_one_spelling_is_recognised_as_a_delta() {
+        let plain = concat!(
+            r#"{"type":"assistant/chunk","seq":7,"time":-5,"data":{"turn":1,"step":2,"#,
+            r#""chunk":{"type":"text-delta","index":0,"text":"a\u00e9\""}}}"#
+        );
+        let event = RawEnvelope::parse(plain).and_then(RawEnvelope::into_event).unwrap();
+        let (head, _) = RunHead::recognise(&event.data()).unwrap();
+        let spelling = DeltaLine::of(&head);
+        assert_eq!(spelling.recognise(plain), Some((7, -5, r#"a\u00e9\""#)));
+        for (from, to) in [
+            ("\"seq\":7", "\"seq\":07"),
+            ("\"seq\":7", "\"seq\":-7"),
+            ("\"seq\":7", "\"seq\":9007199254740992"),
+            ("\"seq\":7", "\"seq\": 7"),
+            ("\"seq\":7,", "\"seq\":7,\"seq\":7,"),
+            ("\"time\":-5", "\"time\":-0"),
+            ("\"time\":-5", "\"time\":9007199254740992"),
+            ("\"turn\":1", "\"turn\":2"),
+            ("\"step\":2", "\"step\":2,\"step\":2"),
+            ("\\u00e9", "\\u00g9"),
+            ("\\u00e9", "\\ud83d"),
+            ("\\u00e9", "\\x"),
+            ("\\u00e9", "\t"),
+            ("\\u00e9", "\""),
+            ("\\\"", "\\"),
+            ("}}}", "}},\"ignorable\":true}"),
+            ("}}}", "}}} "),
+            ("}}}", "}}"),
+        ] {
+            let other = plain.replace(from, to);
+            assert_ne!(other, plain, "{from}");
+            assert_eq!(spelling.recognise(&other), None, "{other}");
+        }
     }
 
     #[test]

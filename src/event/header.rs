@@ -1,5 +1,6 @@
 //! The session header: the immutable facts about a session that stand outside its log (semantics L4).
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -228,9 +229,13 @@ impl SessionHeader {
         let mut header = Self { version, ..Self::new("") };
         let members =
             json::members(text.as_str()).ok_or_else(|| HeaderError { detail: "is not a JSON object".into() })?;
-        let mut seen: Vec<String> = Vec::new();
+        // Before anything is taken apart: what is larger cannot become a header that is kept.
+        if text.len() > MAX_HEADER_BYTES {
+            return Err(HeaderError { detail: format!("larger than {MAX_HEADER_BYTES} bytes") });
+        }
+        let mut seen: HashSet<String> = HashSet::new();
         for (key, value) in members {
-            if seen.iter().any(|earlier| earlier == &key) {
+            if seen.contains(key.as_ref()) {
                 return Err(HeaderError::member(&key, "occurs twice"));
             }
             let wrong = |problem: &str| HeaderError::member(&key, problem);
@@ -253,9 +258,9 @@ impl SessionHeader {
                 "agentPreset" => header.agent_preset = Some(text_value()?),
                 _ => header.extra.push((key.to_string(), JsonText::trusted(value))),
             }
-            seen.push(key.into_owned());
+            seen.insert(key.into_owned());
         }
-        if !seen.iter().any(|key| key == "id") {
+        if !seen.contains("id") {
             return Err(HeaderError::member("id", "is missing"));
         }
         header.check_stored()?;

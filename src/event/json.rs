@@ -4,6 +4,7 @@
 //! here work on the text itself, iterate instead of recursing, and never panic on any input.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -448,98 +449,82 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// A copy of `text` in which lone surrogates are U+FFFD and of duplicate keys only the last remains; `None` when there is
-/// nothing of the kind (so a second attempt to read it would fail the same way).
+/// nothing of the kind (so a second attempt to read it would fail the same way). Cost: two passes, whatever the nesting.
 fn smoothed(text: &str) -> Option<String> {
-    enum Open {
-        Array,
-        /// Where each key was written, to cut an earlier duplicate out again: key, start and end in `out`.
-        Object(Vec<(String, usize, usize)>),
+    let mut changes = changes(text)?;
+    if changes.is_empty() {
+        return None;
     }
-    let bytes = text.as_bytes();
+    // A member that is cut may hold changes of its own; its cut starts before them.
+    changes.sort_unstable_by_key(|change| (change.from, std::cmp::Reverse(change.to)));
     let mut out = String::with_capacity(text.len());
-    let mut open: Vec<Open> = Vec::new();
-    let mut changed = false;
     let mut at = 0;
-    // In an object, the key that the next value belongs to and where it starts in `out`.
-    let mut pending: Vec<Option<(String, usize)>> = Vec::new();
+    for change in changes {
+        if change.from < at {
+            continue;
+        }
+        out.push_str(text.get(at..change.from)?);
+        out.push_str(change.with.as_deref().unwrap_or_default());
+        at = change.to;
+    }
+    out.push_str(text.get(at..)?);
+    Some(out)
+}
+
+/// A stretch of a text that is to be replaced, or cut.
+struct Change {
+    from: usize,
+    to: usize,
+    with: Option<String>,
+}
+
+/// What [`smoothed`] changes. A member that a later one repeats ends where the next member starts, so it is cut with its comma.
+fn changes(text: &str) -> Option<Vec<Change>> {
+    /// The members of an open object so far: the number of the last one by key, and where each starts and the next one does.
+    /// `None` for an array.
+    type Open<'a> = Option<(HashMap<Cow<'a, str>, usize>, Vec<(usize, usize)>)>;
+    let bytes = text.as_bytes();
+    let mut changes = Vec::new();
+    let mut open: Vec<Open<'_>> = Vec::new();
     let mut expect_key = false;
+    let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         match byte {
             b'"' => {
                 let end = string_end(bytes, at)?;
-                let raw = text.get(at..end)?;
-                let body = string_body(raw)?;
-                if expect_key {
-                    let start = out.len();
-                    let decoded = decode_body(body).into_owned();
-                    *pending.last_mut()? = Some((decoded, start));
+                let body = string_body(text.get(at..end)?)?;
+                if let Some(Some((last, starts))) = open.last_mut().filter(|_| expect_key) {
+                    let number = starts.len();
+                    starts.push((at, 0));
+                    if let Some((_, before)) = number.checked_sub(1).and_then(|before| starts.get_mut(before)) {
+                        *before = at;
+                    }
+                    if let Some(earlier) = last.insert(decode_body(body), number) {
+                        let (from, to) = *starts.get(earlier)?;
+                        changes.push(Change { from, to, with: None });
+                    }
                     expect_key = false;
                 }
                 if has_lone_surrogate(body) {
-                    changed = true;
-                    out.push_str(&quoted(&decode_body(body)));
-                } else {
-                    out.push_str(raw);
+                    changes.push(Change { from: at, to: end, with: Some(quoted(&decode_body(body))) });
                 }
                 at = end;
+                continue;
             }
             b'{' | b'[' => {
-                let object = *byte == b'{';
-                open.push(if object { Open::Object(Vec::new()) } else { Open::Array });
-                pending.push(None);
-                expect_key = object;
-                out.push(char::from(*byte));
-                at += 1;
+                expect_key = *byte == b'{';
+                open.push(expect_key.then(Default::default));
             }
-            b',' | b'}' | b']' => {
-                if let Some(Open::Object(keys)) = open.last_mut()
-                    && let Some((key, start)) = pending.last_mut()?.take()
-                {
-                    keys.push((key, start, out.len()));
-                }
-                if *byte == b',' {
-                    out.push(',');
-                    expect_key = matches!(open.last(), Some(Open::Object(_)));
-                } else {
-                    if let Some(Open::Object(keys)) = open.pop() {
-                        changed |= drop_duplicates(&mut out, &keys);
-                    }
-                    pending.pop();
-                    out.push(char::from(*byte));
-                    expect_key = false;
-                }
-                at += 1;
+            b'}' | b']' => {
+                open.pop();
+                expect_key = false;
             }
-            _ => {
-                let length = text.get(at..)?.chars().next()?.len_utf8();
-                out.push_str(text.get(at..at + length)?);
-                at += length;
-            }
+            b',' => expect_key = matches!(open.last(), Some(Some(_))),
+            _ => {}
         }
+        at += 1;
     }
-    changed.then_some(out)
-}
-
-/// Rewrites the object whose members were written at `keys` with only the last member of each name.
-fn drop_duplicates(out: &mut String, keys: &[(String, usize, usize)]) -> bool {
-    let mut last: std::collections::HashMap<&str, usize> = std::collections::HashMap::new();
-    for (index, (key, _, _)) in keys.iter().enumerate() {
-        last.insert(key, index);
-    }
-    if last.len() == keys.len() {
-        return false;
-    }
-    let Some((_, first, _)) = keys.first() else { return false };
-    let kept: Vec<&str> = keys
-        .iter()
-        .enumerate()
-        .filter(|(index, (key, _, _))| last.get(key.as_str()) == Some(index))
-        .filter_map(|(_, (_, start, end))| out.get(*start..*end))
-        .collect();
-    let body = kept.join(",");
-    out.truncate(*first);
-    out.push_str(&body);
-    true
+    Some(changes)
 }
 
 #[cfg(test)]
@@ -586,6 +571,26 @@ mod tests {
             has_lone_surrogate(r"\ud83d") && has_lone_surrogate(r"\ude00\ud83d") && has_lone_surrogate(r"\\\udead")
         );
         assert!(!has_lone_surrogate(r"\ud83d\ude00 \\ud800 A"));
+    }
+
+    #[test]
+    fn smoothing_a_hostile_depth_of_duplicates_costs_two_passes() {
+        let depth = 200_000;
+        let text = r#"{"a":1,"a":"#.repeat(depth) + r#""\ud800""# + &"}".repeat(depth);
+        let smooth = smoothed(&text).unwrap();
+        assert_eq!(smooth, r#"{"a":"#.repeat(depth) + "\"\u{fffd}\"" + &"}".repeat(depth));
+        let cases = [
+            (
+                r#"{"a":{"b":1,"b":2},"c":3,"a":[{"d":1,"\u0064":"\ud800"}]}"#,
+                "{\"c\":3,\"a\":[{\"\\u0064\":\"\u{fffd}\"}]}",
+            ),
+            (r#"[{"a":1,"b":[],"a":{}},"a","a",{"a":1}]"#, r#"[{"b":[],"a":{}},"a","a",{"a":1}]"#),
+            (r#"{"a":1,"a":2,"a":3}"#, r#"{"a":3}"#),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(smoothed(text).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!(smoothed(r#"{"a":{"a":1},"b":["a"]}"#), None);
     }
 
     #[test]

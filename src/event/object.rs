@@ -1,6 +1,7 @@
 //! JSON objects taken apart into raw members: how the core's typed payloads keep members that they do not know.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
@@ -27,11 +28,24 @@ impl<'de> Deserialize<'de> for Object {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
                 let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
+                let mut places: HashMap<String, usize> = HashMap::new();
                 while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                    match members.iter_mut().find(|(name, _)| *name == key) {
-                        Some((_, earlier)) => *earlier = value,
-                        None => members.push((key, value)),
+                    if members.len() == SEARCHED_MEMBERS {
+                        places.extend(members.iter().enumerate().map(|(place, (name, _))| (name.clone(), place)));
                     }
+                    let known = if members.len() < SEARCHED_MEMBERS {
+                        members.iter().position(|(name, _)| *name == key)
+                    } else {
+                        places.get(&key).copied()
+                    };
+                    if let Some((_, earlier)) = known.and_then(|place| members.get_mut(place)) {
+                        *earlier = value;
+                        continue;
+                    }
+                    if members.len() >= SEARCHED_MEMBERS {
+                        places.insert(key.clone(), members.len());
+                    }
+                    members.push((key, value));
                 }
                 Ok(Object(members))
             }
@@ -39,6 +53,10 @@ impl<'de> Deserialize<'de> for Object {
         deserializer.deserialize_map(Members)
     }
 }
+
+/// Members up to which an object is searched from the start for a repeated one; a larger one is indexed, so that the cost of
+/// reading it follows its size.
+const SEARCHED_MEMBERS: usize = 32;
 
 /// How many objects deep a typed view goes. Typed blocks may hold blocks, so without a bound hostile nesting would use up the
 /// stack; the text itself may nest to any depth.
@@ -255,3 +273,26 @@ macro_rules! json_choice {
 
 pub(crate) use json_choice;
 pub(crate) use json_object;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_repeated_members_the_last_value_counts_in_the_first_place_however_many_there_are() {
+        for count in [3, SEARCHED_MEMBERS - 1, SEARCHED_MEMBERS, SEARCHED_MEMBERS + 1, 5 * SEARCHED_MEMBERS] {
+            let members: Vec<String> = (0..count).map(|member| format!("\"m{member}\":{member}")).collect();
+            let members = members.join(",");
+            let repeated = format!("\"m1\":\"again\",\"m{}\":\"twice\",\"new\":1,\"new\":2", count - 1);
+            let text = format!("{{{members},{repeated}}}");
+            let object: Object = JsonText::parse(&text).unwrap().read().unwrap();
+            let rest = object.rest();
+            assert_eq!(rest.len(), count + 1);
+            let value = |place: usize| (rest[place].0.as_str(), rest[place].1.as_str());
+            assert_eq!(value(0), ("m0", "0"));
+            assert_eq!(value(1), ("m1", "\"again\""));
+            assert_eq!(value(count - 1).1, "\"twice\"");
+            assert_eq!(value(count), ("new", "2"));
+        }
+    }
+}

@@ -487,7 +487,7 @@ fn check_marks(count: u64, first_time: i64, marks: &[u8], bodies: &str) -> Optio
 
 /// Whether `body` may stand between the quotes of a JSON string: no bare quote, no control byte, whole escapes, and no lone
 /// surrogate.
-fn is_string_body(body: &str) -> bool {
+pub(crate) fn is_string_body(body: &str) -> bool {
     let mut bytes = body.bytes();
     let mut escapes = false;
     while let Some(byte) = bytes.next() {

@@ -41,7 +41,7 @@ impl Line {
     pub(super) fn read<R: Read>(lines: &mut Lines<R>, place: Place<'_>) -> Result<Option<Self>, ImportError> {
         let fault = match lines.next() {
             Ok(None) => return Ok(None),
-            Ok(Some(text)) => match JsonText::parse(text) {
+            Ok(Some((_, text))) => match JsonText::parse(text) {
                 Ok(record) => {
                     let content = Ok(record);
                     let (number, start, terminated) = (lines.number(), lines.start(), lines.terminated());

@@ -172,9 +172,11 @@ impl ImportErrorKind {
             Self::Utf8 | Self::Json { .. } => "look at the line; mend it in a copy and import that",
             Self::CutLine { .. } => "drop the line from a copy to import what is before it",
             Self::Empty => "there is nothing to import",
-            Self::NoHeader { .. } | Self::Header { .. } => {
-                "a session log starts with a line {\"type\":\"session\",\"id\":..}; put one in front in a copy"
+            Self::NoHeader { .. } => {
+                "a session log starts with a line {\"type\":\"session\",\"id\":..}; put one in front in a copy, or see that --from names \
+                 the tool that wrote the file"
             }
+            Self::Header { .. } => "mend the header line in a copy and import that",
             Self::SecondHeader { .. } => "split the file at its header lines and import the parts",
             Self::NewerVersion { .. } => "upgrade sessionlog",
             Self::Envelope(_) | Self::Invalid(_) | Self::Upgrade(_) | Self::Row { .. } => {

@@ -365,7 +365,16 @@ impl<R: Read> Import<R> {
             return read;
         }
         let text = match self.lines.next() {
-            Ok(Some(line)) => JsonText::parse(line),
+            Ok(Some((number, line))) => {
+                // Nearly all lines of a streamed log. An old format's are looked at for what has to be upgraded.
+                let next = if self.upgrade.is_needed() { None } else { self.intake.admit_next_delta(line, number) };
+                if let Some(admitted) = next {
+                    admitted.map_err(|kind| self.refuse(kind, None))?;
+                    self.report.unterminated_last_line = !self.lines.terminated();
+                    return Ok(true);
+                }
+                JsonText::parse(line)
+            }
             Ok(None) => return Ok(false),
             Err(fault) => return Err(self.place().line_fault(fault, &self.lines, Some(self.intake.next_seq()))),
         };

@@ -3,10 +3,11 @@
 use std::io::Read;
 
 use super::source::{Source, SourceFault};
-use crate::event::limits::MAX_EVENT_BYTES;
+use crate::event::limits::{MAX_EVENT_BYTES, MAX_SOURCES};
 
-/// Longest line that is read, in bytes: the largest payload plus 16 MiB for its envelope and a dense list of sources.
-pub const MAX_LINE_BYTES: usize = MAX_EVENT_BYTES + (16 << 20);
+/// Longest line that is read, in bytes: the largest payload, the longest list of sources written out, and 64 KiB for the rest of
+/// the envelope. So every line that is exported can be imported.
+pub const MAX_LINE_BYTES: usize = MAX_EVENT_BYTES + 17 * MAX_SOURCES + (64 << 10);
 
 /// Most blank bytes in a log. Far beyond any editor's habit, far below what a small hostile file can decode to.
 const MAX_BLANK_BYTES: u64 = 64 << 20;
@@ -89,8 +90,8 @@ impl<R: Read> Lines<R> {
         self.offset
     }
 
-    /// Moves on to the next line that is not blank and returns its text without the line break; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<&str>, LineFault> {
+    /// Moves on to the next line that is not blank and returns its number, and its text without the line break; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, &str)>, LineFault> {
         loop {
             if !self.read_line()? {
                 return Ok(None);
@@ -118,7 +119,7 @@ impl<R: Read> Lines<R> {
             }
         }
         match std::str::from_utf8(&self.line) {
-            Ok(text) => Ok(Some(text)),
+            Ok(text) => Ok(Some((self.number, text))),
             Err(error) => {
                 let offset = self.start + error.valid_up_to() as u64;
                 let cut = error.error_len().is_none() && !self.terminated;

@@ -172,7 +172,8 @@ impl Catalog {
             return false;
         };
         match summarise(directory) {
-            Ok(summary) => *entry != Entry::of(&summary, entry.stamps.clone()),
+            // Bytes are those of all files, the lock's note among them: it is written without a sync, and counts for nothing.
+            Ok(summary) => *entry != Entry { bytes: entry.bytes, ..Entry::of(&summary, entry.stamps.clone()) },
             Err(_) => false,
         }
     }
@@ -265,7 +266,7 @@ fn summarise(directory: &SessionDirectory) -> Result<Summary, BackendError> {
     let directory = &SessionDirectory { id: header.session_id().ok(), ..directory.clone() };
     let live = lock::is_live(directory);
     let log = log::scan(directory)?;
-    let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint);
+    let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint(directory));
     let fold = checkpoint.and_then(|checkpoint| Fold::from_checkpoint(&checkpoint).ok());
     let mut fold = fold.unwrap_or_else(Fold::new);
     let mut reader = Reader::over(directory.clone(), header.clone());

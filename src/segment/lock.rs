@@ -2,17 +2,23 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::directory::{LOCK_FILE, SessionDirectory, read_small};
 use super::files::{Access, File, Files, Identity, Lock, is_wrong_type, write_all_at};
 use crate::backend::{BackendError, Damage, DamageClass, ErrorKind, Holder};
+use crate::sync::pause;
 
 /// How often a lock is tried. Readers hold it for a moment to see whether a writer is there.
 const ATTEMPTS: u32 = 6;
 /// Wait before the second try; each later wait is twice the one before.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
+/// How often a lock is tried on top of that while its note says that it is held for the moment in which sealing puts a segment in
+/// place: somebody who opens a session that was closed a moment ago is not to be refused for it. The lock decides all the same.
+const MOMENT_ATTEMPTS: u32 = 250;
+const MOMENT_WAIT: Duration = Duration::from_millis(20);
+/// Line of a note that says so.
+const FOR_A_MOMENT: &str = "for a moment";
 /// Longest note that is read.
 const MAX_NOTE_BYTES: usize = 4096;
 
@@ -31,6 +37,18 @@ impl SessionLock {
     /// # Errors
     /// `Busy` naming the holder; `NotFound` when the session was deleted meanwhile; I/O.
     pub(crate) fn take(directory: &SessionDirectory) -> Result<Self, BackendError> {
+        Self::take_noting(directory, "")
+    }
+
+    /// Takes the lock for a few file operations; whoever wants it meanwhile waits.
+    ///
+    /// # Errors
+    /// As [`SessionLock::take`].
+    pub(crate) fn take_for_a_moment(directory: &SessionDirectory) -> Result<Self, BackendError> {
+        Self::take_noting(directory, FOR_A_MOMENT)
+    }
+
+    fn take_noting(directory: &SessionDirectory, purpose: &str) -> Result<Self, BackendError> {
         let path = directory.file(LOCK_FILE);
         let failed = |error| directory.io("opening the session's lock", &path, error);
         let file = open_or_create(&*directory.files, &path).map_err(|error| {
@@ -46,7 +64,7 @@ impl SessionLock {
             directory.check()?;
             return Err(directory.error(ErrorKind::Busy, "the session's lock was replaced just now; try again"));
         }
-        lock.leave_note();
+        lock.leave_note(purpose);
         Ok(lock)
     }
 
@@ -68,9 +86,9 @@ impl SessionLock {
     }
 
     /// Tells people who holds the lock. Nothing depends on it, so a full disk does not keep anyone from writing.
-    fn leave_note(&self) {
+    fn leave_note(&self, purpose: &str) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis());
-        let note = format!("pid {}\nhost {}\nsince {since}\n", self.process, host_name());
+        let note = format!("pid {}\nhost {}\nsince {since}\n{purpose}", self.process, host_name());
         let written = self.file.truncate(0).and_then(|()| write_all_at(&*self.file, note.as_bytes(), 0));
         if let Err(error) = written {
             tracing::debug!(path = %self.path.display(), %error, "the lock's note could not be written");
@@ -97,8 +115,17 @@ fn patiently(file: &dyn File) -> io::Result<bool> {
             return Ok(true);
         }
         if attempt < ATTEMPTS {
-            thread::sleep(wait);
+            pause(wait);
             wait *= 2;
+        }
+    }
+    for _ in 0..MOMENT_ATTEMPTS {
+        if !note(file).lines().any(|line| line == FOR_A_MOMENT) {
+            break;
+        }
+        pause(MOMENT_WAIT);
+        if file.try_lock(Lock::Exclusive)? {
+            return Ok(true);
         }
     }
     Ok(false)
@@ -115,9 +142,13 @@ fn busy(directory: &SessionDirectory, file: &dyn File) -> BackendError {
     error
 }
 
-fn noted(file: &dyn File) -> Holder {
+fn note(file: &dyn File) -> String {
     let note = read_small(file, MAX_NOTE_BYTES).ok().flatten().unwrap_or_default();
-    parse_note(&String::from_utf8_lossy(&note))
+    String::from_utf8_lossy(&note).into_owned()
+}
+
+fn noted(file: &dyn File) -> Holder {
+    parse_note(&note(file))
 }
 
 fn parse_note(note: &str) -> Holder {
@@ -171,7 +202,7 @@ impl StoreLock {
             if file.try_lock(Lock::Exclusive).map_err(failed)? {
                 return Ok(Self { _file: file });
             }
-            thread::sleep(STORE_WAIT);
+            pause(STORE_WAIT);
         }
         let detail = "another process has been changing the store for seconds; see whether it hangs";
         Err(BackendError::new(ErrorKind::Busy, detail).with_file(path))
@@ -194,4 +225,46 @@ fn host_name() -> String {
         .filter(|name| !name.is_empty())
         .or_else(|| std::env::var("HOSTNAME").ok())
         .unwrap_or_else(|| "unknown".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+    use crate::event::SessionId;
+    use crate::segment::files::RealFiles;
+
+    fn directory() -> (tempfile::TempDir, SessionDirectory) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().to_owned();
+        (place, SessionDirectory { files: Arc::new(RealFiles), path, id: Some(SessionId::new("s").unwrap()) })
+    }
+
+    #[test]
+    fn k3_a_lock_that_is_held_for_a_moment_is_waited_for() {
+        let (_place, directory) = directory();
+        let held = SessionLock::take_for_a_moment(&directory).unwrap();
+        let other = directory.clone();
+        let waiting = thread::spawn(move || SessionLock::take(&other).map(drop));
+        // Far longer than a lock without such a note is tried for.
+        thread::sleep(FIRST_WAIT * 2_u32.pow(ATTEMPTS) * 3);
+        assert!(!waiting.is_finished());
+        drop(held);
+        waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn k3_a_writers_lock_is_not_waited_for_whatever_was_noted_before() {
+        let (_place, directory) = directory();
+        drop(SessionLock::take_for_a_moment(&directory).unwrap());
+        let _writer = SessionLock::take(&directory).unwrap();
+        let refused = SessionLock::take(&directory).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Busy);
+        assert_eq!(refused.holder.unwrap().pid, Some(std::process::id()));
+        assert!(
+            !note(&*directory.files.open(&directory.file(LOCK_FILE), Access::Read).unwrap()).contains(FOR_A_MOMENT)
+        );
+    }
 }

@@ -55,11 +55,13 @@ mod engine;
 mod fetch;
 pub mod files;
 mod frame;
+#[cfg(test)]
+mod interleavings;
 mod journal;
 pub mod key;
 mod lock;
 mod log;
-mod random;
+pub(crate) mod random;
 mod reader;
 mod record;
 mod recovery;
@@ -70,6 +72,7 @@ mod sealer;
 mod select;
 mod store_file;
 mod tree;
+mod trust;
 mod verify;
 mod writer;
 

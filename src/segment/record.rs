@@ -4,6 +4,7 @@ use super::bytes::{crc, u16_at, u32_at};
 use super::frame;
 use crate::backend::{BackendError, BatchMark, ErrorKind};
 use crate::event::batch::encode_items;
+use crate::event::envelope::check_event;
 use crate::event::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER};
 use crate::event::run::{put_varint, take_varint};
 use crate::event::{Batch, Item};
@@ -198,8 +199,13 @@ impl RecordWriter {
     /// The records of a batch, for offset `offset` of the journal with this salt.
     ///
     /// # Errors
-    /// `Invalid` when a single item is larger than [`MAX_BODY_BYTES`].
+    /// `Invalid` when a single item is larger than [`MAX_BODY_BYTES`], and for an event that no reader would take.
     pub(crate) fn encode(&mut self, batch: &Batch, salt: u64, offset: u64) -> Result<Encoded, BackendError> {
+        for item in batch.items() {
+            if let Item::Event(event) = item {
+                check_event(event).map_err(|error| BackendError::new(ErrorKind::Invalid, error.to_string()))?;
+            }
+        }
         let pieces = split(batch.items());
         let mut mark = BatchMark { first_seq: batch.first_seq(), checksum: 0 };
         if pieces.len() > 1 {

@@ -265,20 +265,21 @@ fn fold_at(
     if from == 0 {
         return Ok(Some(Fold::new()));
     }
-    let stored = match &log.sealed {
-        Some(end) if end.next_seq == from => {
-            let stored = end.checkpoint.clone().filter(|checkpoint| checkpoint.next_seq == from);
-            Some(stored).filter(|stored| stored.is_some() || !end.cut)
-        }
-        Some(end) => match end.links.iter().find(|link| link.next_seq == from) {
-            // One that counts in part is the last one.
-            Some(link) => {
-                Segment::open(directory, link.first_seq, link.first_seq)?.map(|segment| segment.footer.checkpoint())
-            }
-            None => None,
-        },
-        None => None,
-    };
+    let links = log.sealed.as_ref().map_or(&[][..], |sealed| &sealed.links);
+    let mut replay_from = 0;
+    let mut stored = None;
+    if let Some(link) = links.iter().find(|link| link.next_seq == from)
+        && let Some(segment) = Segment::open(directory, link.first_seq, link.first_seq)?
+    {
+        stored = if let Some(until) = segment.until {
+            // Its footer tells of events that are not part of this log. At most one segment is like that.
+            replay_from = link.first_seq;
+            derived::read_checkpoint(directory, segment.header.salt, until).map(Some)
+        } else {
+            let checkpoint = segment.checkpoint();
+            (checkpoint.is_some() || segment.footer.checkpoint.is_none()).then_some(checkpoint)
+        };
+    }
     match stored {
         Some(None) => return Ok(None),
         Some(Some(checkpoint)) => match Fold::from_checkpoint(&checkpoint) {
@@ -287,11 +288,8 @@ fn fold_at(
         },
         None => {}
     }
-    // Of a segment that counts in part, from the checkpoint before it on.
-    let last = log.sealed.as_ref().and_then(|end| end.links.last()).filter(|last| last.next_seq == from);
-    let start = last.map_or(0, |last| last.first_seq);
-    let mut fold = fold_at(directory, log, start, go_on)?;
-    each_item(directory, start, from, go_on, |item| {
+    let mut fold = fold_at(directory, log, replay_from, go_on)?;
+    each_item(directory, replay_from, from, go_on, |item| {
         fold = fold.take().and_then(|mut fold| fold.apply_item(&item).ok().map(|()| fold));
         Ok(())
     })?;
@@ -305,7 +303,7 @@ fn checkpoint_of_fork(
     log: &LogEnd,
     go_on: &dyn Fn() -> bool,
 ) -> Result<(), BackendError> {
-    let has = |end: &SealedEnd| end.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.next_seq == end.next_seq);
+    let has = |end: &SealedEnd| end.checkpoint(directory).is_some_and(|checkpoint| checkpoint.next_seq == end.next_seq);
     let Some(end) = log.sealed.as_ref().filter(|end| end.cut && !has(end)) else { return Ok(()) };
     match fold_at(directory, log, end.next_seq, go_on)? {
         Some(fold) => derived::write_checkpoint(directory, random, end.header.salt, &fold.checkpoint()),
@@ -374,7 +372,7 @@ impl<'a> Draft<'a> {
             writer.push(item)
         })?;
         let checkpoint = fold.as_ref().map(|fold| fold.checkpoint().state);
-        writer.finish(checkpoint, stretch.continued).and_then(|_| file.sync_all()).map_err(failed)?;
+        writer.finish(checkpoint.as_ref(), stretch.continued).and_then(|_| file.sync_all()).map_err(failed)?;
         drop(file);
         draft.read_back(stretch, go_on)?;
         Ok(draft)

@@ -8,8 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::directory::SessionDirectory;
@@ -18,6 +17,7 @@ use super::random::Random;
 use super::seal::{self, Extent};
 use crate::backend::{BackendError, ErrorKind, SealingCause, SealingFailure, SealingObserver};
 use crate::event::SessionId;
+use crate::sync::{Signal, Worker, lock as locked};
 
 /// Most sessions whose failures are kept; beyond it the oldest is forgotten.
 const MAX_FAILURES: usize = 1024;
@@ -37,13 +37,13 @@ pub(crate) struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct Sealer {
     state: Arc<State>,
-    thread: Mutex<Option<(u32, JoinHandle<()>)>>,
+    thread: Mutex<Option<(u32, Worker)>>,
 }
 
 #[derive(Default)]
 struct State {
     queue: Mutex<Queue>,
-    changed: Condvar,
+    changed: Signal,
     stop: AtomicBool,
     failures: Mutex<BTreeMap<String, SealingFailure>>,
     observers: Mutex<Vec<SealingObserver>>,
@@ -79,10 +79,6 @@ impl Queue {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Sealer {
     /// Adds a job; one that is waiting for the same session is replaced.
     pub(crate) fn enqueue(&self, job: Job) {
@@ -90,12 +86,12 @@ impl Sealer {
         queue.waiting.retain(|other| other.id != job.id);
         queue.waiting.push_back(job);
         drop(queue);
-        self.state.changed.notify_all();
+        self.state.changed.wake_all();
         let mut thread = locked(&self.thread);
         // A forked process has the queue and not the thread.
         if thread.as_ref().is_none_or(|(process, _)| *process != std::process::id()) {
             let state = Arc::clone(&self.state);
-            let spawned = thread::Builder::new().name("sessionlog-sealing".to_owned()).spawn(move || state.work());
+            let spawned = Worker::spawn("sessionlog-sealing", move || state.work());
             match spawned {
                 Ok(handle) => *thread = Some((std::process::id(), handle)),
                 Err(error) => tracing::warn!(%error, "no thread for sealing; the journals stay in service"),
@@ -126,7 +122,7 @@ impl Sealer {
         while served
             && (!queue.waiting.is_empty() || queue.running.as_ref().is_some_and(|running| running.process == here))
         {
-            queue = self.state.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.state.changed.wait(queue, &self.state.queue);
         }
     }
 
@@ -156,13 +152,13 @@ impl Drop for Sealer {
             self.state.stop.store(true, Ordering::Relaxed);
             queue.waiting.clear();
         }
-        self.state.changed.notify_all();
+        self.state.changed.wake_all();
         let thread = locked(&self.thread).take();
         if let Some((process, handle)) = thread
             && process == std::process::id()
             // The last handle may be dropped by an observer, on that very thread.
-            && handle.thread().id() != thread::current().id()
-            && handle.join().is_err()
+            && !handle.is_current()
+            && !handle.join()
         {
             tracing::warn!("the sealing thread ended in a panic");
         }
@@ -181,7 +177,7 @@ impl State {
                 if let Some(job) = queue.waiting.pop_front() {
                     break job;
                 }
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.changed.wait(queue, &self.queue);
             };
             let cancelled = Arc::new(AtomicBool::new(false));
             queue.running = Some(Running {
@@ -194,13 +190,13 @@ impl State {
             self.run(&job, &cancelled);
             drop(job);
             locked(&self.queue).running = None;
-            self.changed.notify_all();
+            self.changed.wake_all();
         }
     }
 
-    fn wait_for_commit(&self, mut queue: MutexGuard<'_, Queue>, id: &SessionId) {
+    fn wait_for_commit<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, id: &SessionId) {
         while queue.at(id).is_some_and(|running| running.committing) {
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.changed.wait(queue, &self.queue);
         }
     }
 
@@ -213,7 +209,7 @@ impl State {
         if let Some(running) = &mut locked(&self.queue).running {
             running.committing = false;
         }
-        self.changed.notify_all();
+        self.changed.wake_all();
         let failed = |cause, detail: String| SealingFailure { session: job.id.clone(), since: now(), cause, detail };
         match sealed {
             // Whoever stopped it or took the session knows.
@@ -249,7 +245,7 @@ impl State {
         }
         match job.lock.upgrade() {
             Some(lock) => work(&lock),
-            None => work(&SessionLock::take(&job.directory)?),
+            None => work(&SessionLock::take_for_a_moment(&job.directory)?),
         }
     }
 

@@ -59,8 +59,8 @@ impl Reader {
     /// As [`Reader::next_page`], of the events that `selection` names; what lies between them is passed over. The page is empty
     /// only at the end, the log's present one or the selection's; [`Reader::position`] tells how far reading came.
     ///
-    /// Cost: without streamed deltas, of what is sealed the conversation alone, and nothing of segments that hold no event of
-    /// the types asked for.
+    /// Cost: nothing of sealed blocks that hold no event of the types asked for; of the others, unless streamed deltas are among
+    /// what is asked for, the conversation alone.
     ///
     /// # Errors
     /// As [`Reader::next_page`]. Damage in what is passed over is not noticed.
@@ -107,20 +107,22 @@ impl Reader {
         }
     }
 
-    /// The chosen events of the sealed block at the position, and where to go on: behind the block, or behind a segment without
-    /// any. `None` where only whole pages can tell: in journals, for streamed deltas, and where something is wrong.
+    /// The chosen events of the sealed block at the position, and where to go on: behind the block, or where there is none of the
+    /// types asked for, at the next block that holds one. `None` where only whole pages can tell: in journals, for streamed deltas,
+    /// and where something is wrong.
     fn sealed_events(&mut self, selection: &Selection<'_>) -> Option<(Vec<Item>, u64)> {
-        if selection.deltas {
-            // Wherever a model streamed there are some.
-            return None;
-        }
         let from = self.position();
         let directory = self.session().clone();
         let segment = self.segment().ok().flatten()?;
-        if !segment.footer.counts.keys().any(|name| (selection.types)(name)) {
-            return Some((Vec::new(), segment.next_seq()));
-        }
         let (index, block) = segment.block_of(from)?;
+        match segment.footer.holding(index, selection.types) {
+            None => return Some((Vec::new(), segment.next_seq())),
+            Some(next) if next > index => return Some((Vec::new(), segment.footer.blocks.get(next)?.first_seq)),
+            Some(_) => {}
+        }
+        if selection.deltas && segment.footer.holding(index, |name| name == ASSISTANT_CHUNK) == Some(index) {
+            return None;
+        }
         let chosen = |seq: u64, event_type: &str, data: &str| {
             (from..selection.end).contains(&seq) && selection.accepts(event_type, data)
         };

@@ -12,7 +12,7 @@ use super::sealed::derived::{self, Replay, Right, Wrong};
 use super::sealed::footer::Footer;
 use super::sealed::segment::Segment;
 use crate::backend::{BackendError, DamageClass, ErrorKind, TornTail};
-use crate::event::{Item, json};
+use crate::event::{Item, JsonText, json};
 
 /// How a session fared in a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +158,9 @@ pub(crate) fn rebuild(
     let mut rebuilt = Vec::with_capacity(wrong.len());
     for wrong in wrong {
         match &wrong.right {
-            Right::Footer(first_seq, footer) => replace_footer(directory, random, *first_seq, footer, &wrong)?,
+            Right::Footer(first_seq, footer, state) => {
+                replace_footer(directory, random, *first_seq, (footer, state.as_ref()), &wrong)?;
+            }
             Right::Checkpoint(salt, checkpoint) => derived::write_checkpoint(directory, random, *salt, checkpoint)?,
         }
         tracing::info!(class = %wrong.class, path = %wrong.path.display(), "a derived part was rebuilt");
@@ -171,7 +173,7 @@ fn replace_footer(
     directory: &SessionDirectory,
     random: &Random,
     first_seq: u64,
-    footer: &Footer,
+    (footer, state): (&Footer, Option<&JsonText>),
     wrong: &Wrong,
 ) -> Result<(), BackendError> {
     let Some(segment) = Segment::open(directory, first_seq, first_seq)? else { return Err(directory.not_found()) };
@@ -185,7 +187,7 @@ fn replace_footer(
     let write = || -> io::Result<()> {
         let file = directory.files.open(&temporary, Access::CreateNew)?;
         let end = segment.copy_blocks(|piece, at| write_all_at(&*file, piece, at))?;
-        write_all_at(&*file, &footer.encode(end, segment.header.salt)?, end)?;
+        write_all_at(&*file, &footer.clone().encode(state, end, segment.header.salt)?, end)?;
         file.sync_all()?;
         directory.files.rename(&temporary, &segment.path)?;
         directory.files.sync_directory(&directory.path)
@@ -204,7 +206,7 @@ mod tests {
 
     use super::*;
     use crate::backend::Expected;
-    use crate::event::{Batch, JsonText, SessionHeader, SessionId};
+    use crate::event::{Batch, SessionHeader, SessionId};
     use crate::sample::Recording;
     use crate::segment::files::{Fault as PlannedFault, FaultKind, SimulatedFiles};
     use crate::segment::{Engine, EngineOptions, SealOptions};
@@ -241,48 +243,58 @@ mod tests {
     }
 
     /// Puts another footer into the segment, with every checksum right.
-    fn plant(files: &SimulatedFiles, id: &SessionId, change: impl FnOnce(&mut Footer)) {
+    fn plant(files: &SimulatedFiles, id: &SessionId, change: Change) {
         let segment = Segment::open(&directory(files, id, "s"), 0, 0).unwrap().unwrap();
         let mut footer = segment.footer.clone();
-        change(&mut footer);
+        let mut state = segment.checkpoint().map(|checkpoint| checkpoint.state);
+        change(&mut footer, &mut state);
         let end = usize::try_from(segment.footer.blocks.last().unwrap().end().unwrap()).unwrap();
         let mut bytes = files.contents(Path::new(SEGMENT)).unwrap();
         bytes.truncate(end);
-        bytes.extend(footer.encode(end as u64, segment.header.salt).unwrap());
+        bytes.extend(footer.encode(state.as_ref(), end as u64, segment.header.salt).unwrap());
         files.overwrite(Path::new(SEGMENT), &bytes).unwrap();
     }
 
     /// What is planted, and how it is told.
-    type Case = (&'static str, DamageClass, fn(&mut Footer));
+    type Case = (&'static str, DamageClass, Change);
+    type Change = fn(&mut Footer, &mut Option<JsonText>);
 
-    const CASES: [Case; 7] = [
-        ("blocks meet elsewhere", DamageClass::DerivedIndex, |footer| {
+    const CASES: [Case; 9] = [
+        ("blocks meet elsewhere", DamageClass::DerivedIndex, |footer, _| {
             footer.blocks[0].next_seq -= 1;
             footer.blocks[1].first_seq -= 1;
         }),
-        ("an unpacked length", DamageClass::DerivedIndex, |footer| footer.blocks[0].conversation.unpacked += 1),
-        ("another type", DamageClass::DerivedCounts, |footer| {
+        ("an unpacked length", DamageClass::DerivedIndex, |footer, _| footer.blocks[0].conversation.unpacked += 1),
+        ("where a type is", DamageClass::DerivedIndex, |footer, _| {
+            let index = footer.counts.keys().position(|name| name == "user/message").unwrap();
+            let last = footer.holders[index].last().unwrap().1;
+            assert!(last > 0);
+            footer.holders[index] = vec![(last, last)];
+        }),
+        ("another type", DamageClass::DerivedCounts, |footer, _| {
             let count = footer.counts.remove("turn/start").unwrap();
             footer.counts.insert("turn/begin".to_owned(), count);
         }),
-        ("the last time", DamageClass::DerivedCounts, |footer| footer.last_time += 1),
-        ("the surface", DamageClass::DerivedCheckpoint, |footer| {
-            let state = footer.checkpoint.take().unwrap();
+        ("the last time", DamageClass::DerivedCounts, |footer, _| footer.last_time += 1),
+        ("the surface", DamageClass::DerivedCheckpoint, |_, checkpoint| {
+            let state = checkpoint.take().unwrap();
             let nodes = state.as_str().find("\"nodes\":[").unwrap() + 9;
             let comma = state.as_str()[nodes..].find(',').unwrap() + nodes;
             let text = format!("{}{}", &state.as_str()[..nodes], &state.as_str()[comma + 1..]);
-            footer.checkpoint = Some(JsonText::parse(&text).unwrap());
+            *checkpoint = Some(JsonText::parse(&text).unwrap());
         }),
-        ("no checkpoint", DamageClass::DerivedCheckpoint, |footer| footer.checkpoint = None),
-        ("one of another layout", DamageClass::DerivedCheckpoint, |footer| {
-            footer.checkpoint = Some(JsonText::parse("{\"v\":999}").unwrap());
+        ("no checkpoint", DamageClass::DerivedCheckpoint, |_, state| *state = None),
+        ("one of another layout", DamageClass::DerivedCheckpoint, |_, state| {
+            *state = Some(JsonText::parse("{\"v\":999}").unwrap());
         }),
+        ("one that is no JSON", DamageClass::DerivedCheckpoint, |_, state| *state = Some(JsonText::trusted("{"))),
     ];
 
     #[test]
     fn every_wrong_derived_part_is_told_as_such_and_rebuilt_from_the_records() {
         for (what, class, change) in CASES {
-            let (files, id, count) = store(if what == CASES[0].0 { 90_000 } else { 1_000 });
+            let blocks = [CASES[0].0, CASES[2].0].contains(&what);
+            let (files, id, count) = store(if blocks { 90_000 } else { 1_000 });
             let sound = files.contents(Path::new(SEGMENT)).unwrap();
             plant(&files, &id, change);
             let engine = engine(&files);
@@ -312,7 +324,7 @@ mod tests {
 
     #[test]
     fn r2_power_lost_at_any_call_of_rebuilding_leaves_the_segment_before_or_after() {
-        let (_, class, change) = CASES[4];
+        let (_, class, change) = CASES[5];
         for call in 1.. {
             let (files, id, count) = store(1_000);
             plant(&files, &id, change);
@@ -338,7 +350,7 @@ mod tests {
     #[test]
     fn a_bad_block_is_no_derived_part_whatever_else_is_wrong() {
         let (files, id, _) = store(1_000);
-        plant(&files, &id, CASES[4].2);
+        plant(&files, &id, CASES[5].2);
         let mut bytes = files.contents(Path::new(SEGMENT)).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;

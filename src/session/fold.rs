@@ -14,6 +14,7 @@ use crate::event::control::{
     END_SEED, REQUEST_CONTEXT, REQUEST_HEADER, STEP_END, STEP_START, TODO_WRITE, TOOL_CALL, TURN_END, TURN_START,
     TodoItem,
 };
+use crate::event::limits::MAX_TITLE_BYTES;
 use crate::event::message::{ASSISTANT_MESSAGE, TOOL_RESULT};
 use crate::event::vocabulary::UnknownType;
 use crate::event::{ChunkRun, Event, Item, JsonText, Sources, Vocabulary, json};
@@ -210,7 +211,9 @@ impl Fold {
             REQUEST_CONTEXT => self.fold_context(data.as_str()),
             SESSION_TITLE => {
                 if let Some(title) = json::member(data.as_str(), "title").and_then(json::string) {
-                    self.title = Some(title.into_owned());
+                    let fits = title.char_indices().map(|(at, letter)| at + letter.len_utf8());
+                    let end = fits.take_while(|end| *end <= MAX_TITLE_BYTES).last().unwrap_or(0);
+                    self.title = title.get(..end).map(String::from);
                 }
             }
             END_SEED => self.last_mark = Some(seq),
@@ -321,7 +324,8 @@ impl Fold {
         self.route.as_ref()
     }
 
-    /// The session's title: that of the last `session/title` event.
+    /// The session's title: that of the last `session/title` event, up to
+    /// [`MAX_TITLE_BYTES`].
     pub fn title(&self) -> Option<&str> {
         self.title.as_deref()
     }

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::error::{AppendError, SessionError};
 use super::invariants;
 use super::options::{Observer, SessionOptions};
-use super::publication::{self, Lane, Publication, lock};
+use super::publication::{self, Lane, Publication};
 use super::seed::{Prepared, Seed};
 use super::state::State;
 use super::validator::{InvalidEvent, Problem};
 use crate::event::chunk::{ASSISTANT_CHUNK, Delta};
 use crate::event::control::{EndSeed, TurnEnd, TurnStart};
-use crate::event::envelope::check_size;
+use crate::event::envelope::{check_seq, check_size};
 use crate::event::header::FORMAT_VERSION;
 use crate::event::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER};
 use crate::event::payload::{PayloadError, to_json};
@@ -21,6 +21,7 @@ use crate::event::{
     Event, JsonText, LogPayload, NewEvent, OutOfBandPayload, Payload, Placement, SessionHeader, SessionId,
     SurfacePayload, json,
 };
+use crate::sync::lock;
 
 /// A session: an append-only log and everything that follows from it.
 ///
@@ -240,7 +241,14 @@ impl Session {
         if let Some(sink) = &options.sink {
             sink.admit(bytes)?;
         }
-        let seq = self.state().commit_delta(&head, time, &body);
+        let seq = {
+            let mut state = self.state();
+            if let Err(error) = check_seq(state.fold.next_seq()) {
+                let event = Event::delta(state.fold.next_seq(), time, head, body);
+                return Err(InvalidEvent::new(&event, Problem::Envelope(error)).into());
+            }
+            state.commit_delta(&head, time, &body)
+        };
         let event = Event::delta(seq, time, head, body);
         if let Some(sink) = &options.sink {
             sink.accepted(seq + 1, bytes);

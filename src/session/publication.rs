@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use compact_str::CompactString;
 
@@ -12,11 +12,7 @@ use super::options::{Observer, Veto};
 use crate::event::chunk::Delta;
 use crate::event::run::RunHead;
 use crate::event::{Event, SessionId, json};
-
-/// Takes a lock; a panic of an earlier holder does not matter, as every change behind these locks is made whole or not begun.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::sync::lock;
 
 /// A number for the running thread that no other thread ever has; never 0.
 fn this_thread() -> u64 {

@@ -5,7 +5,7 @@ use super::surface::{Change, SurfaceState};
 use crate::event::envelope::{self, EnvelopeError};
 use crate::event::message::TOOL_RESULT;
 use crate::event::vocabulary::retired_shape;
-use crate::event::{Event, Item, json};
+use crate::event::{Event, json};
 
 /// Why an event cannot stand at its place in the log. Nothing was changed by the refused event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,25 +127,6 @@ impl Validator {
         }
         self.next_seq += 1;
         Ok(())
-    }
-
-    /// As [`Validator::check`], for an item. A packed run costs O(1).
-    ///
-    /// # Errors
-    /// [`InvalidEvent`] for the item's first event that is refused.
-    pub fn check_item(&mut self, item: &Item) -> Result<(), InvalidEvent> {
-        match item {
-            Item::Event(event) => self.check(event),
-            Item::Run(run) => {
-                check_seq(run.first_seq(), self.next_seq).map_err(|problem| InvalidEvent {
-                    seq: run.first_seq(),
-                    event_type: crate::event::chunk::ASSISTANT_CHUNK.to_owned(),
-                    problem,
-                })?;
-                self.next_seq = run.next_seq();
-                Ok(())
-            }
-        }
     }
 
     /// Seq that the next event must have.

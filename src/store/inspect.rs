@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
 use super::load::{Loaded, closed};
@@ -11,6 +11,7 @@ use super::{Store, named};
 use crate::backend::{Backend, Revision};
 use crate::event::SessionId;
 use crate::session::Session;
+use crate::sync;
 
 /// Most sessions whose inspected content is kept for a resume.
 const SEEN_SESSIONS: usize = 4;
@@ -98,7 +99,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     fn lock(&self) -> MutexGuard<'_, VecDeque<(SessionId, Loaded)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.kept)
     }
 
     /// Keeps what was read, at the expense of what was read longest ago.

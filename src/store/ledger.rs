@@ -1,7 +1,7 @@
 //! The account of one live session: what was accepted, what is durable, who waits for it. Synchronous; shared by the session
 //! (which fills it through [`Sink`]), the writer task (which empties it) and everyone who flushes or asks for health.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -12,6 +12,7 @@ use super::health::Health;
 use crate::backend::{BackendError, ErrorKind, SealingFailure};
 use crate::event::SessionId;
 use crate::session::{BufferFull, Clock, Sink};
+use crate::sync;
 
 /// Account of one live session. The lock inside is a leaf: nothing is called while it is held.
 pub(crate) struct Ledger {
@@ -120,7 +121,13 @@ impl Ledger {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
+    }
+
+    /// Wakes the writer task.
+    fn wake(&self) {
+        sync::interlude();
+        self.work.notify_one();
     }
 
     fn progressed(&self, state: &State) {
@@ -159,7 +166,7 @@ impl Ledger {
         state.requested += 1;
         let ticket = Ticket { number: state.requested, target: state.accepted.seq };
         drop(state);
-        self.work.notify_one();
+        self.wake();
         Some(ticket)
     }
 
@@ -196,6 +203,7 @@ impl Ledger {
 
     /// Waits until there may be another duty.
     pub(crate) async fn wait_for_work(&self) {
+        sync::interlude();
         self.work.notified().await;
     }
 
@@ -273,7 +281,7 @@ impl Ledger {
         }
         self.progressed(&state);
         drop(state);
-        self.work.notify_one();
+        self.wake();
     }
 
     /// How far the session's life has come.
@@ -375,7 +383,7 @@ impl Sink for Ledger {
         if state.window_end.is_none() {
             state.window_end = Some(Instant::now() + self.window);
             drop(state);
-            self.work.notify_one();
+            self.wake();
         }
     }
 }

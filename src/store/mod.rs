@@ -39,6 +39,8 @@ mod error;
 mod fork;
 mod health;
 mod inspect;
+#[cfg(test)]
+mod interleavings;
 mod ledger;
 mod list;
 mod live;

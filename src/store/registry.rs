@@ -1,13 +1,14 @@
 //! The sessions that a store has live, by id: each id at most once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::error::StoreError;
 use super::ledger::{Ledger, Phase};
 use super::write_behind::Writer;
 use crate::backend::Backend;
 use crate::event::SessionId;
+use crate::sync;
 
 /// The live sessions of a store.
 pub(crate) struct Registry<B: Backend> {
@@ -52,7 +53,7 @@ impl<B: Backend> Registry<B> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     /// Reserves an id.

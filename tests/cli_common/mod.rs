@@ -161,6 +161,14 @@ impl Home {
         engine.release(&id, head.epoch).unwrap();
     }
 
+    /// The verbs that `--help` names.
+    pub fn verbs(&self) -> Vec<String> {
+        let help = self.run(["--help"]).ok().out;
+        let verbs = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+        let names = verbs.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        names.filter(|verb| !verb.is_empty()).map(str::to_owned).collect()
+    }
+
     /// A store with a recorded session `good`, which several verbs have something to say about.
     pub fn with_good() -> Self {
         let home = Self::new();

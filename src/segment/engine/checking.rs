@@ -38,6 +38,7 @@ impl Engine {
     pub fn rebuild_derived(&self, id: &SessionId) -> Result<Vec<Rebuilt>, BackendError> {
         let directory = self.directory(id);
         directory.check()?;
+        self.make_store()?;
         self.give_way(id);
         let lock = SessionLock::take(&directory)?;
         tree::clear_session(&directory);

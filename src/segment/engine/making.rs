@@ -7,29 +7,37 @@ use super::{Engine, StoreState, locked};
 use crate::backend::BackendError;
 use crate::segment::files::Files;
 use crate::segment::lock::StoreLock;
-use crate::segment::{store_file, tree};
+use crate::segment::{store_file, tree, trust};
 
 impl Engine {
-    /// Makes the store if need be. Any number of processes may do so at once.
+    /// Makes the store if need be, and makes sure that writing to it is safe and that it is still the one that was opened. Any
+    /// number of processes may do so at once.
     pub(super) fn make_store(&self) -> Result<(), BackendError> {
-        let mut store = locked(&self.0.store);
-        if store.ready {
-            return Ok(());
-        }
         let (site, root) = (&self.0.site, &self.0.root);
         let files = &*site.files;
+        let ready = locked(&self.0.store).ready;
+        if let Some([root_identity, sessions_identity]) = ready {
+            trust::check_same(files, root, root_identity)?;
+            return trust::check_same(files, &site.sessions, sessions_identity);
+        }
+        let mut store = locked(&self.0.store);
+        if store.ready.is_some() {
+            return Ok(());
+        }
         make_directories(files, root)?;
+        let root_identity = trust::check(files, root, self.0.trust_directory)?;
         let lock = StoreLock::take(files, &site.store_lock)?;
         let id = match store_file::read(files, root)? {
             Some(id) => id,
             None => store_file::create(files, root, &site.random)?,
         };
         make_directory(files, &site.sessions)?;
+        let sessions_identity = trust::check(files, &site.sessions, self.0.trust_directory)?;
         // Durable even if another process made them and was stopped before it could sync.
         files.sync_directory(root).map_err(|error| BackendError::io("making the store", root, error))?;
         tree::clear_store(files, &site.sessions);
         drop(lock);
-        *store = StoreState { id: Some(id), ready: true };
+        *store = StoreState { id: Some(id), ready: Some([root_identity, sessions_identity]) };
         Ok(())
     }
 }

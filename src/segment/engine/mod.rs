@@ -15,13 +15,13 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::builder::Site;
 use super::catalog::Catalog;
 use super::directory::SessionDirectory;
 use super::fetch;
-use super::files::FileKind;
+use super::files::{FileKind, Files, Identity};
 use super::key;
 use super::lock;
 use super::log;
@@ -31,12 +31,14 @@ use super::recovery;
 use super::seal::{self, Extent, SealOptions, Sealed};
 use super::sealer::{Job, Sealer};
 use super::store_file::{self, StoreId};
+use super::trust;
 use super::writer::Writer;
 use crate::backend::{
-    AppendError, BackendError, Damage, DamageClass, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit,
-    Revision, SealingFailure, SealingObserver, Taken,
+    AppendError, BackendError, ErrorKind, Expected, Head, Holder, Opened, Page, ReadLimit, Revision, SealingFailure,
+    SealingObserver, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
+use crate::sync::lock as locked;
 
 pub use options::EngineOptions;
 pub use salvage::Remains;
@@ -61,6 +63,7 @@ pub struct Engine(Arc<Shared>);
 struct Shared {
     root: PathBuf,
     site: Site,
+    trust_directory: bool,
     store: Mutex<StoreState>,
     writers: Mutex<HashMap<SessionId, Arc<Mutex<Writer>>>>,
     /// Sessions that became visible although their creation was reported as failed; taken back before the id is used again.
@@ -73,12 +76,24 @@ struct Shared {
 #[derive(Debug, Default)]
 struct StoreState {
     id: Option<StoreId>,
-    /// Whether this engine has made sure that the store's directories are there and durable.
-    ready: bool,
+    /// The root and the directory of all sessions, once this engine has made sure that they are there, durable and safe.
+    ready: Option<[Identity; 2]>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// `path` with every link in the part of it that exists resolved, so that links changed later lead nowhere else.
+fn resolved(files: &dyn Files, path: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    for here in absolute.ancestors() {
+        match files.resolve(here) {
+            Ok(mut real) => {
+                real.extend(absolute.strip_prefix(here).unwrap_or(Path::new("")).components());
+                return Ok(real);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(absolute)
 }
 
 impl Engine {
@@ -91,13 +106,9 @@ impl Engine {
     }
 
     fn with_options(root: &Path, options: EngineOptions) -> Result<Self, BackendError> {
-        let EngineOptions { files, rotate_at, compress, background_sealing, seed } = options;
+        let EngineOptions { files, rotate_at, compress, background_sealing, seed, trust_directory } = options;
         let failed = |error| BackendError::io("opening the store", root, error);
-        let root = match files.resolve(root) {
-            Ok(resolved) => resolved,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(root).map_err(failed)?,
-            Err(error) => return Err(failed(error)),
-        };
+        let root = resolved(&*files, root).map_err(failed)?;
         match files.stat(&root) {
             Ok(stat) if stat.kind != FileKind::Directory => {
                 return Err(
@@ -110,11 +121,8 @@ impl Engine {
             _ => {}
         }
         let sessions = root.join(SESSIONS);
-        if files.stat(&sessions).is_ok_and(|stat| stat.kind != FileKind::Directory) {
-            // A link may lead anywhere, and what looks abandoned in there is removed.
-            let damage = Damage { class: DamageClass::WrongFileType, offset: None, intact_before: 0 };
-            let detail = "this should be the directory of the sessions itself; move it away";
-            return Err(BackendError::new(ErrorKind::Damaged, detail).with_file(sessions).with_damage(damage));
+        if files.stat(&sessions).is_ok() {
+            trust::check_kind(&*files, &sessions)?;
         }
         let id = store_file::read(&*files, &root)?;
         let site = Site {
@@ -128,7 +136,8 @@ impl Engine {
         Ok(Self(Arc::new(Shared {
             root,
             site,
-            store: Mutex::new(StoreState { id, ready: false }),
+            trust_directory,
+            store: Mutex::new(StoreState { id, ready: None }),
             writers: Mutex::default(),
             stuck: Mutex::default(),
             readers: Mutex::default(),
@@ -195,7 +204,7 @@ impl Engine {
         let live = lock::is_live(&directory);
         let log = log::scan(&directory)?;
         let head = self.head_of_log(&log)?;
-        let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint);
+        let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint(&directory));
         Ok(Opened { header, head, checkpoint, torn: log.torn, live })
     }
 
@@ -339,7 +348,10 @@ impl Engine {
                 return self.head_of_writer(&writer);
             }
         }
-        self.open_session(id).map(|opened| opened.head)
+        let directory = self.directory(id);
+        directory.check()?;
+        directory.read_header()?;
+        self.head_of_log(&log::scan(&directory)?)
     }
 
     /// The revision token, from the newest journal's header and length alone.
@@ -401,9 +413,11 @@ impl Engine {
     /// None at present; the session is not owned any more in any case.
     pub fn release(&self, id: &SessionId, epoch: u64) -> Result<(), BackendError> {
         let released = {
+            // An append may be under way, and while this waits for it, other sessions must not wait as well.
+            let writer = self.writer(id).filter(|writer| locked(writer).epoch == epoch);
             let mut writers = locked(&self.0.writers);
-            let matches = writers.get(id).is_some_and(|writer| locked(writer).epoch == epoch);
-            if matches { writers.remove(id) } else { None }
+            let same = writer.is_some_and(|writer| writers.get(id).is_some_and(|now| Arc::ptr_eq(now, &writer)));
+            if same { writers.remove(id) } else { None }
         };
         let Some(writer) = released else { return Ok(()) };
         let lost = locked(&writer).has_lost();

@@ -15,12 +15,20 @@ pub struct EngineOptions {
     pub(super) compress: bool,
     pub(super) background_sealing: bool,
     pub(super) seed: Option<u64>,
+    pub(super) trust_directory: bool,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
         let files = Arc::new(RealFiles);
-        Self { files, rotate_at: Self::ROTATE_AT, compress: true, background_sealing: true, seed: None }
+        Self {
+            files,
+            rotate_at: Self::ROTATE_AT,
+            compress: true,
+            background_sealing: true,
+            seed: None,
+            trust_directory: false,
+        }
     }
 }
 
@@ -56,6 +64,14 @@ impl EngineOptions {
     /// Uses other files than the operating system's.
     pub fn files(mut self, files: Arc<dyn Files>) -> Self {
         self.files = files;
+        self
+    }
+
+    /// Writes to a store although other users own its directory or may write to it. Without this that is refused, because they
+    /// could put links in the place of its files; reading needs no trust. For volumes whose owner and mode cannot be changed, and
+    /// machines whose users trust each other.
+    pub fn trust_directory(mut self, trust: bool) -> Self {
+        self.trust_directory = trust;
         self
     }
 

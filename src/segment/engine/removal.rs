@@ -59,6 +59,7 @@ impl Engine {
                 return Err(error);
             }
         }
+        self.make_store()?;
         self.give_way(id);
         let lock = SessionLock::take(&directory)?;
         Ok((directory, lock))

@@ -37,7 +37,7 @@ impl Engine {
         for name in layout.segments.iter().rev().filter(|name| **name < end) {
             if let Ok(Some(segment)) = Segment::open(&directory, *name, *name)
                 && segment.next_seq() <= end
-                && let Some(checkpoint) = segment.footer.checkpoint()
+                && let Some(checkpoint) = segment.checkpoint()
             {
                 let more = segment.footer.continued
                     || layout.segments.last() != Some(name)

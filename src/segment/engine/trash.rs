@@ -99,6 +99,8 @@ impl Engine {
         if site.files.stat(&target).is_ok() {
             return Err(exists());
         }
+        directory.check()?;
+        self.make_store()?;
         self.rename_durably(&directory, &trashed.path, &target).map_err(|error| {
             let occupied = site.files.stat(&trashed.path).is_ok() && site.files.stat(&target).is_ok();
             if occupied { exists() } else { error }
@@ -112,6 +114,7 @@ impl Engine {
     pub fn discard(&self, trashed: &Trashed) -> Result<(), BackendError> {
         let directory = self.trashed_directory(trashed);
         directory.check()?;
+        self.make_store()?;
         let lock = SessionLock::take(&directory)?;
         self.erase(&directory, lock)
     }

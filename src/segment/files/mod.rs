@@ -113,6 +113,12 @@ pub trait Files: fmt::Debug + Send + Sync + 'static {
     /// Facts about what the name stands for now.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
 
+    /// The user who owns a file or directory, if that is neither this process's nor the system's own. A file system without users
+    /// answers `None`, as this default does.
+    fn foreign_owner(&self, _path: &Path) -> io::Result<Option<u32>> {
+        Ok(None)
+    }
+
     /// The path with every symbolic link resolved.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
 }

@@ -114,6 +114,12 @@ impl Files for RealFiles {
         uninterrupted(|| fs::symlink_metadata(path)).map(|metadata| stat_of(&metadata))
     }
 
+    fn foreign_owner(&self, path: &Path) -> io::Result<Option<u32>> {
+        let owner = uninterrupted(|| fs::symlink_metadata(path))?.uid();
+        let known = owner == 0 || owner == rustix::process::geteuid().as_raw();
+        Ok((!known).then_some(owner))
+    }
+
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         fs::canonicalize(path)
     }
@@ -154,6 +160,10 @@ impl Files for MappedFiles {
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         RealFiles.stat(path)
+    }
+
+    fn foreign_owner(&self, path: &Path) -> io::Result<Option<u32>> {
+        RealFiles.foreign_owner(path)
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {

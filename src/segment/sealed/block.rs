@@ -8,7 +8,7 @@ use std::io::Write;
 
 use super::cuts::{CutReader, CutWriter};
 use crate::event::batch::Joiner;
-use crate::event::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_TYPE_BYTES};
+use crate::event::limits::{MAX_EVENT_BYTES, MAX_SAFE_INTEGER, MAX_SOURCES, MAX_TYPE_BYTES};
 use crate::event::run::{RunParts, put_bytes, put_varint, take_byte, take_bytes, take_varint, unzigzag, zigzag};
 use crate::event::{ChunkRun, Event, Item, JsonText, NewEvent, Placement, Sources, SurfaceOp};
 use crate::segment::frame;
@@ -214,7 +214,7 @@ fn read_placement(input: &mut &[u8], flags: u8, seq: u64) -> Result<Option<Place
 }
 
 fn read_present_placement(input: &mut &[u8], flags: u8, seq: u64) -> Option<Placement> {
-    // Whatever an event refers to is earlier, which also bounds what a list of sources expands to.
+    // Whatever an event refers to is earlier.
     let earlier = |other: u64| (other < seq).then_some(other);
     let back = |input: &mut &[u8]| earlier(seq.wrapping_sub(unzigzag(take_varint(input)?).cast_unsigned()));
     let placement = match flags & (APPEND | REPLACE) {
@@ -230,7 +230,7 @@ fn read_present_placement(input: &mut &[u8], flags: u8, seq: u64) -> Option<Plac
         let start = back(input)?;
         sources.push_range(start, earlier(start.checked_add(take_varint(input)?)?)?);
     }
-    Some(placement.from_sources(sources))
+    (sources.len() <= MAX_SOURCES as u64).then(|| placement.from_sources(sources))
 }
 
 /// Whether an event with this seq, type and payload text is wanted.

@@ -1,6 +1,7 @@
 //! The sealed part of a log: segments that follow each other without gap, and what they leave of the journals.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::derived;
 use super::segment::{Segment, open_header};
@@ -31,8 +32,8 @@ pub(crate) struct SealedEnd {
     pub(crate) next_seq: u64,
     /// Whether another file followed when the last segment was sealed.
     pub(crate) continued: bool,
-    /// At the end, or where the last segment counts in part and has no checkpoint of its own, that of the one before.
-    pub(crate) checkpoint: Option<Checkpoint>,
+    /// The last segment that does not count in part.
+    pub(crate) whole: Option<Arc<Segment>>,
     /// Whether the last segment counts in part.
     pub(crate) cut: bool,
     pub(crate) links: Vec<Link>,
@@ -72,7 +73,7 @@ pub(crate) fn walk(
             return Err(directory.damage(class, &segment.path, Some(0), expected, detail));
         }
         visit(&segment)?;
-        let (mut links, earlier) = end.take().map_or_else(Default::default, |end| (end.links, end.checkpoint));
+        let (mut links, earlier) = end.take().map_or_else(Default::default, |end| (end.links, end.whole));
         links.push(Link {
             first_seq: name,
             next_seq: segment.next_seq(),
@@ -85,19 +86,22 @@ pub(crate) fn walk(
             last_journal: segment.last_journal,
             next_seq: segment.next_seq(),
             continued: segment.footer.continued,
-            checkpoint: match segment.until {
-                None => segment.footer.checkpoint(),
-                Some(until) => derived::read_checkpoint(directory, segment.header.salt, until).or(earlier),
-            },
             cut: segment.until.is_some(),
             links,
             leftovers: Vec::new(),
+            whole: if segment.until.is_none() { Some(Arc::new(segment)) } else { earlier },
         }));
     }
     Ok(end.map_or(Walk::Empty, Walk::Sealed))
 }
 
 impl SealedEnd {
+    /// The checkpoint at the end, or where the last segment counts in part and has none of its own, that of the one before.
+    pub(crate) fn checkpoint(&self, directory: &SessionDirectory) -> Option<Checkpoint> {
+        let own = if self.cut { derived::read_checkpoint(directory, self.header.salt, self.next_seq) } else { None };
+        own.or_else(|| self.whole.as_ref()?.checkpoint())
+    }
+
     /// Bytes of the segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.length))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::footer::{BlockEntry, Footer};
+use super::holders::Holders;
 use super::segment::Segment;
 use crate::backend::{BackendError, Checkpoint, DamageClass};
 use crate::event::chunk::ASSISTANT_CHUNK;
@@ -36,8 +37,8 @@ pub(crate) struct Wrong {
 /// What follows from the records.
 #[derive(Debug)]
 pub(crate) enum Right {
-    /// The footer of the segment of this first seq.
-    Footer(u64, Box<Footer>),
+    /// The footer of the segment of this first seq, and the checkpoint before it.
+    Footer(u64, Box<Footer>, Option<JsonText>),
     /// The content of the checkpoint file.
     Checkpoint(u64, Checkpoint),
 }
@@ -77,12 +78,14 @@ impl Replay {
     ) -> Result<Option<Wrong>, BackendError> {
         let stored = &segment.footer;
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        let mut holders = Holders::default();
         let mut blocks = Vec::with_capacity(stored.blocks.len());
         let mut last_time = 0;
         let mut next_seq = stored.first_seq;
         for entry in &stored.blocks {
             let (right, items) = segment.block_afresh(directory, entry, next_seq)?;
             for item in &items {
+                holders.note(blocks.len(), item);
                 let Some(item) = item.slice(0, segment.until.unwrap_or(u64::MAX)) else { continue };
                 show(&right, &item)?;
                 let (name, count) = match &item {
@@ -103,28 +106,39 @@ impl Replay {
             let path = segment.path.clone();
             Ok(Some(Wrong { class, path, next_seq: next_seq.min(segment.next_seq()), right }))
         };
+        let held = holders == stored.holders();
         let footer = Footer {
             first_seq: stored.first_seq,
             next_seq,
             last_time,
             continued: stored.continued,
-            checkpoint: self.state(),
+            checkpoint: stored.checkpoint,
             blocks,
             counts,
+            holders: holders.into_stretches(),
         };
-        let footer_of = |footer| Right::Footer(stored.first_seq, Box::new(footer));
+        let state = self.state();
+        let footer_of = |footer, state| Right::Footer(stored.first_seq, Box::new(footer), state);
         if footer.blocks != stored.blocks || next_seq < segment.next_seq() {
-            return wrong(DamageClass::DerivedIndex, footer_of(footer));
+            return wrong(DamageClass::DerivedIndex, footer_of(footer, state));
         }
         if let Some(until) = segment.until {
+            if !held {
+                return wrong(DamageClass::DerivedIndex, footer_of(footer, state));
+            }
             // Counts and checkpoint hold for the session that it was sealed in; what holds here is in a file of its own.
             return Ok(self.checkpoint_of(directory, segment, until));
         }
         if footer.counts != stored.counts || footer.last_time != stored.last_time {
-            return wrong(DamageClass::DerivedCounts, footer_of(footer));
+            return wrong(DamageClass::DerivedCounts, footer_of(footer, state));
         }
-        if footer.checkpoint != stored.checkpoint {
-            return wrong(DamageClass::DerivedCheckpoint, footer_of(footer));
+        if !held {
+            return wrong(DamageClass::DerivedIndex, footer_of(footer, state));
+        }
+        let same = state.is_some() == stored.checkpoint.is_some()
+            && state == segment.checkpoint().map(|checkpoint| checkpoint.state);
+        if !same {
+            return wrong(DamageClass::DerivedCheckpoint, footer_of(footer, state));
         }
         Ok(None)
     }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use super::block::{self, Wanted, decode_chosen, decode_conversation, decode_stream, decompress, merge};
 use super::footer::{BlockEntry, Footer, Part, TRAILER_BYTES, Trailer, part_crc};
+use super::holders::Holders;
 use crate::event::{Event, Item, JsonText};
 use crate::segment::files::{File, FileMap, read_full_at, write_all_at};
 use crate::segment::journal::FIRST_RECORD;
@@ -29,6 +30,7 @@ pub(crate) struct SealedWriter<'a> {
     offset: u64,
     blocks: Vec<BlockEntry>,
     counts: BTreeMap<String, u64>,
+    holders: Holders,
     pending: Vec<Item>,
     weight: usize,
 }
@@ -46,6 +48,7 @@ impl<'a> SealedWriter<'a> {
             offset: FIRST_RECORD,
             blocks: Vec::new(),
             counts: BTreeMap::new(),
+            holders: Holders::default(),
             pending: Vec::new(),
             weight: 0,
         }
@@ -69,6 +72,7 @@ impl<'a> SealedWriter<'a> {
                 matches!(event.event_type(), "step/end" | "turn/end")
             }
         };
+        self.holders.note(self.blocks.len(), &item);
         self.next_seq = item.next_seq();
         self.last_time = item.last_time();
         self.weight = self.weight.saturating_add(item.weight());
@@ -93,8 +97,8 @@ impl<'a> SealedWriter<'a> {
         Ok(())
     }
 
-    /// Writes the footer. Nothing is durable before the caller has synced the file. Returns the file's length.
-    pub(crate) fn finish(mut self, checkpoint: Option<JsonText>, continued: bool) -> io::Result<u64> {
+    /// Writes checkpoint and footer. Nothing is durable before the caller has synced the file. Returns the file's length.
+    pub(crate) fn finish(mut self, checkpoint: Option<&JsonText>, continued: bool) -> io::Result<u64> {
         self.close_block()?;
         let footer = Footer {
             first_seq: self.first_seq,
@@ -102,10 +106,11 @@ impl<'a> SealedWriter<'a> {
             last_time: self.last_time,
             blocks: self.blocks,
             counts: self.counts,
+            holders: self.holders.into_stretches(),
             continued,
-            checkpoint,
+            checkpoint: None,
         };
-        let bytes = footer.encode(self.offset, self.salt)?;
+        let bytes = footer.encode(checkpoint, self.offset, self.salt)?;
         write_all_at(self.file, &bytes, self.offset)?;
         Ok(self.offset + bytes.len() as u64)
     }
@@ -179,7 +184,7 @@ impl Source {
     }
 }
 
-/// Reads the footer of a sealed segment of `length` bytes.
+/// Reads the footer of a sealed segment of `length` bytes, and checks that the checkpoint is stored as it was written.
 pub(crate) fn read_footer(file: &dyn File, length: u64, salt: u64) -> Result<Footer, SealedFault> {
     let damaged = |offset, what| SealedFault::Damaged { offset, what };
     let at = length.checked_sub(TRAILER_BYTES as u64).filter(|at| *at >= FIRST_RECORD);
@@ -189,7 +194,21 @@ pub(crate) fn read_footer(file: &dyn File, length: u64, salt: u64) -> Result<Foo
     let trailer = if filled == TRAILER_BYTES { Trailer::decode(&trailer, length, salt) } else { None };
     let trailer = trailer.ok_or_else(|| damaged(at, "its last bytes are no trailer"))?;
     let stored = read_part(file, trailer.offset, trailer.stored, trailer.crc, salt)?;
-    Footer::decode(&trailer, &stored, FIRST_RECORD).ok_or_else(|| damaged(trailer.offset, "its footer makes no sense"))
+    let footer = Footer::decode(&trailer, &stored, FIRST_RECORD);
+    let footer = footer.ok_or_else(|| damaged(trailer.offset, "its footer makes no sense"))?;
+    if let Some(part) = footer.checkpoint {
+        let at = trailer.offset.saturating_sub(u64::from(part.stored));
+        read_part(file, at, part.stored, part.crc, salt)?;
+    }
+    Ok(footer)
+}
+
+/// Reads the checkpoint that stands at `offset`.
+pub(crate) fn read_checkpoint(file: &dyn File, offset: u64, part: Part, salt: u64) -> Result<JsonText, SealedFault> {
+    let stored = read_part(file, offset, part.stored, part.crc, salt)?;
+    let text = decompress(&stored, usize::try_from(part.unpacked).unwrap_or(usize::MAX), &[]);
+    let state = text.and_then(|text| JsonText::from_record(std::str::from_utf8(&text).ok()?));
+    state.ok_or(SealedFault::Damaged { offset, what: "its checkpoint makes no sense" })
 }
 
 fn read_part(file: &dyn File, offset: u64, stored: u32, crc: u32, salt: u64) -> Result<Vec<u8>, SealedFault> {

@@ -1,11 +1,11 @@
-//! The end of a sealed segment: block index, counts, checkpoint, and the trailer that leads to them.
+//! The end of a sealed segment: checkpoint, block index, counts, and the trailer that leads to them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::block::Block;
-use crate::backend::Checkpoint;
+use super::holders::{self, Holders, Stretch};
 use crate::event::JsonText;
 use crate::segment::frame;
 use crate::segment::journal::Format;
@@ -80,20 +80,26 @@ pub(crate) struct Footer {
     pub(crate) blocks: Vec<BlockEntry>,
     /// Events by type.
     pub(crate) counts: BTreeMap<String, u64>,
+    /// The blocks that hold an event of each type, in the order of `counts`.
+    pub(crate) holders: Vec<Vec<Stretch>>,
     /// Whether the log went on in another file when this was sealed, so that one that is missing is missed.
     pub(crate) continued: bool,
-    /// Fold state behind the last event.
-    pub(crate) checkpoint: Option<JsonText>,
+    /// Fold state behind the last event, which stands between the blocks and the footer: whoever looks for a block has no use for
+    /// it, and of a long log it is most of what is derived.
+    pub(crate) checkpoint: Option<Part>,
 }
 
 impl Footer {
-    /// Footer and trailer as they stand at the end of a segment, from `offset` on.
-    pub(crate) fn encode(&self, offset: u64, salt: u64) -> std::io::Result<Vec<u8>> {
-        let text = serde_json::to_vec(self)?;
-        let mut out = zstd::bulk::compress(&text, 3)?;
-        let stored = u32::try_from(out.len()).map_err(std::io::Error::other)?;
-        let unpacked = u32::try_from(text.len()).map_err(std::io::Error::other)?;
-        let footer_crc = part_crc(salt, offset, &out);
+    /// Checkpoint, footer and trailer as they stand at the end of a segment, from `offset` on.
+    pub(crate) fn encode(mut self, state: Option<&JsonText>, offset: u64, salt: u64) -> std::io::Result<Vec<u8>> {
+        let (mut out, checkpoint) = match state {
+            Some(state) => pack(state.as_str().as_bytes(), offset, salt).map(|(packed, part)| (packed, Some(part)))?,
+            None => (Vec::new(), None),
+        };
+        self.checkpoint = checkpoint;
+        let offset = offset + out.len() as u64;
+        let (packed, Part { stored, unpacked, crc: footer_crc }) = pack(&serde_json::to_vec(&self)?, offset, salt)?;
+        out.extend_from_slice(&packed);
         let mut trailer = Vec::with_capacity(TRAILER_BYTES);
         trailer.extend_from_slice(&offset.to_le_bytes());
         trailer.extend_from_slice(&stored.to_le_bytes());
@@ -105,7 +111,8 @@ impl Footer {
         Ok(out)
     }
 
-    /// Reads a footer whose stored bytes the trailer has vouched for, and checks that its blocks tile the file and the seqs.
+    /// Reads a footer whose stored bytes the trailer has vouched for, and checks that its blocks and the checkpoint tile the file, and
+    /// the blocks the seqs.
     pub(crate) fn decode(trailer: &Trailer, stored: &[u8], blocks_from: u64) -> Option<Self> {
         let text = frame::unpack(stored, usize::try_from(trailer.unpacked).ok()?, &[])?;
         let footer: Footer = serde_json::from_slice(&text).ok()?;
@@ -118,14 +125,18 @@ impl Footer {
             seq = block.next_seq;
             offset = block.end()?;
         }
+        if let Some(checkpoint) = footer.checkpoint {
+            let unpacked = usize::try_from(checkpoint.unpacked).ok()?;
+            if checkpoint.stored == 0 || unpacked == 0 || unpacked > MAX_FOOTER_BYTES {
+                return None;
+            }
+            offset = offset.checked_add(u64::from(checkpoint.stored))?;
+        }
         let counted = footer.counts.values().try_fold(0_u64, |sum, count| sum.checked_add(*count))?;
         let whole = seq == footer.next_seq && offset == trailer.offset && counted == seq - footer.first_seq;
-        whole.then_some(footer)
-    }
-
-    /// The checkpoint, if the segment carries one.
-    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
-        Some(Checkpoint { next_seq: self.next_seq, state: self.checkpoint.clone()? })
+        let placed = footer.holders.len() == footer.counts.len()
+            && footer.holders.iter().all(|stretches| holders::are_sound(stretches, footer.blocks.len()));
+        (whole && placed).then_some(footer)
     }
 
     /// Bytes of all parts, unpacked.
@@ -134,11 +145,34 @@ impl Footer {
         parts.fold(0, |sum, part| sum.saturating_add(u64::from(part.unpacked)))
     }
 
+    /// Index of the first block from `from` on that holds an event of a type that is `wanted`.
+    pub(crate) fn holding(&self, from: usize, wanted: impl Fn(&str) -> bool) -> Option<usize> {
+        let types = self.counts.keys().zip(&self.holders).filter(|(name, _)| wanted(name));
+        let first = types.filter_map(|(_, stretches)| holders::first_from(stretches, from)).min();
+        first.filter(|index| *index < self.blocks.len())
+    }
+
+    /// The blocks by type, of the blocks that count.
+    pub(crate) fn holders(&self) -> Holders {
+        Holders::of(self.counts.keys().map(String::as_str).zip(&self.holders), self.blocks.len())
+    }
+
     /// Index of the block that holds `seq`.
     pub(crate) fn block_of(&self, seq: u64) -> Option<usize> {
         let index = self.blocks.partition_point(|block| block.next_seq <= seq);
         self.blocks.get(index).filter(|block| block.first_seq <= seq).map(|_| index)
     }
+}
+
+/// Packs what stands at `offset`.
+fn pack(text: &[u8], offset: u64, salt: u64) -> std::io::Result<(Vec<u8>, Part)> {
+    let packed = zstd::bulk::compress(text, 3)?;
+    let part = Part {
+        stored: u32::try_from(packed.len()).map_err(std::io::Error::other)?,
+        unpacked: u32::try_from(text.len()).map_err(std::io::Error::other)?,
+        crc: part_crc(salt, offset, &packed),
+    };
+    Ok((packed, part))
 }
 
 /// The fixed last bytes of a sealed segment.
@@ -185,25 +219,36 @@ mod tests {
             last_time: -4,
             blocks: vec![entry(5, 9, 96), entry(9, 30, 116)],
             counts: BTreeMap::from([("a/b".to_owned(), 20), ("c".to_owned(), 5)]),
+            holders: vec![vec![(0, 1)], vec![(1, 1)]],
             continued: true,
-            checkpoint: Some(JsonText::parse("{\"a\":[1,2.50]}").unwrap()),
+            checkpoint: None,
         }
     }
 
     #[test]
     fn a_footer_comes_back_and_every_flip_is_noticed() {
-        let bytes = footer().encode(136, 99).unwrap();
+        let state = JsonText::parse("{\"a\":[1,2.50]}").unwrap();
+        let packed = pack(state.as_str().as_bytes(), 136, 99).unwrap();
+        let bytes = footer().encode(Some(&state), 136, 99).unwrap();
         let length = 136 + bytes.len() as u64;
+        let (checkpoint, bytes) = bytes.split_at(packed.0.len());
+        assert_eq!(checkpoint, packed.0);
+        assert_eq!(frame::unpack(checkpoint, state.len(), &[]).unwrap(), state.as_str().as_bytes());
         let read = |bytes: &[u8]| {
             let (stored, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
             let trailer = Trailer::decode(trailer.try_into().unwrap(), length, 99)?;
             (part_crc(99, trailer.offset, stored) == trailer.crc).then(|| Footer::decode(&trailer, stored, 96))?
         };
-        assert_eq!(read(&bytes).unwrap(), footer());
+        assert_eq!(read(bytes).unwrap(), Footer { checkpoint: Some(packed.1), ..footer() });
         assert_eq!((footer().block_of(8), footer().block_of(9), footer().block_of(4)), (Some(0), Some(1), None));
+        let holding = |from, wanted: &str| footer().holding(from, |name| name == wanted);
+        assert_eq!(
+            (holding(0, "c"), holding(1, "a/b"), holding(2, "c"), holding(0, "d")),
+            (Some(1), Some(1), None, None)
+        );
         for index in 0..bytes.len() {
             for bit in 0..8 {
-                let mut bad = bytes.clone();
+                let mut bad = bytes.to_vec();
                 bad[index] ^= 1 << bit;
                 assert!(read(&bad).is_none(), "byte {index} bit {bit}");
             }
@@ -218,8 +263,14 @@ mod tests {
         miscounted.counts.insert("d".into(), 1);
         let mut misplaced = footer();
         misplaced.blocks[1].offset += 1;
-        for bad in [gap, miscounted, misplaced] {
-            let bytes = bad.encode(136, 99).unwrap();
+        let mut unheld = footer();
+        unheld.holders[1].clear();
+        let mut beyond = footer();
+        beyond.holders[0] = vec![(0, 2)];
+        let mut untyped = footer();
+        untyped.holders.pop();
+        for bad in [gap, miscounted, misplaced, unheld, beyond, untyped] {
+            let bytes = bad.encode(None, 136, 99).unwrap();
             let (stored, trailer) = bytes.split_at(bytes.len() - TRAILER_BYTES);
             let trailer = Trailer::decode(trailer.try_into().unwrap(), 136 + bytes.len() as u64, 99).unwrap();
             assert!(Footer::decode(&trailer, stored, 96).is_none());

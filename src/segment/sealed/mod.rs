@@ -6,5 +6,6 @@ mod cuts;
 pub(crate) mod derived;
 pub(crate) mod file;
 pub(crate) mod footer;
+mod holders;
 pub(crate) mod segment;
 pub(crate) mod shared;

@@ -4,10 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::block::Wanted;
-use super::file::{SealedFault, Source, read_block, read_block_afresh, read_conversation, read_footer};
+use super::file::{
+    SealedFault, Source, read_block, read_block_afresh, read_checkpoint, read_conversation, read_footer,
+};
 use super::footer::{BlockEntry, FORMAT, Footer};
 use super::shared;
-use crate::backend::{BackendError, DamageClass, ErrorKind};
+use crate::backend::{BackendError, Checkpoint, DamageClass, ErrorKind};
 use crate::event::{Event, Item};
 use crate::segment::directory::{SessionDirectory, identity};
 use crate::segment::files::{Access, File, Identity, Stat, read_full_at};
@@ -27,7 +29,7 @@ pub(crate) struct Segment {
     pub(crate) identity: Identity,
     /// Length in bytes.
     pub(crate) length: u64,
-    /// Index, counts and checkpoint; of a segment that counts in part the index of that part alone.
+    /// Index and counts; of a segment that counts in part the index of that part alone.
     pub(crate) footer: Footer,
     /// Seq from which on its events are another session's alone.
     pub(crate) until: Option<u64>,
@@ -178,6 +180,19 @@ impl Segment {
     /// Seq behind its last event.
     pub(crate) fn next_seq(&self) -> u64 {
         self.footer.next_seq
+    }
+
+    /// The checkpoint behind its last event, if it has one. One that cannot be read is none: it is derived, and the log is replayed.
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
+        let part = self.footer.checkpoint?;
+        let offset = self.footer.blocks.last().and_then(BlockEntry::end)?;
+        match read_checkpoint(self.source.file(), offset, part, self.header.salt) {
+            Ok(state) => Some(Checkpoint { next_seq: self.next_seq(), state }),
+            Err(fault) => {
+                tracing::warn!(path = %self.path.display(), ?fault, "a checkpoint cannot be read");
+                None
+            }
+        }
     }
 
     /// The block that holds `seq`, and its index.

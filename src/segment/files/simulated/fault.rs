@@ -37,7 +37,7 @@ pub enum FaultKind {
     ShortWrite,
     /// A read gives only a part of the bytes asked for. Other calls are not affected.
     ShortRead,
-    /// The call and all later ones fail without any effect, until [`SimulatedFiles::crash`]: the machine is dead.
+    /// The call and all later ones fail without any effect, until [`SimulatedFiles::crash`](super::SimulatedFiles::crash): the machine is dead.
     PowerOff,
     /// The call works, after this time. Other threads' calls go on meanwhile.
     Slow(Duration),
