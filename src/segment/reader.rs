@@ -245,8 +245,9 @@ impl Reader {
         self.next_seq
     }
 
-    /// Goes to any seq; one beyond the end is waited for.
+    /// Goes to any seq; one beyond the end is waited for. Also to one of a session that was made since under the same header.
     pub fn seek(&mut self, seq: u64) {
+        self.identity = None;
         if seq != self.next_seq {
             self.next_seq = seq;
             // Forward within the journals is found by passing over what lies between.
@@ -535,7 +536,8 @@ impl Reader {
             Ok(Walk::Gone) => return false,
             Ok(Walk::Empty) => Ok(None),
             Ok(Walk::Sealed(mut end)) => {
-                end.checkpoint = None;
+                // No file stays open for a checkpoint that a reader never asks for.
+                end.whole = None;
                 Ok(Some(end))
             }
             Err(error) => Err(error),

@@ -16,6 +16,8 @@ pub struct Known {
     pub perhaps_deleted: bool,
     /// Other logs that may stand under this id: of forks that failed, or sessions whose deletion did.
     pub ghosts: Vec<Vec<Event>>,
+    /// Logs that a resume which failed may have left: closers of which nobody heard, and which a loss of power may bring back.
+    pub perhaps_closed: Vec<Vec<Event>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -24,6 +26,15 @@ pub struct Model {
 }
 
 impl Known {
+    /// A resume of the session failed.
+    pub fn resume_failed(&mut self, id: &SessionId) {
+        for end in self.durable..=self.accepted.len() {
+            let mut log = self.accepted[..end].to_vec();
+            log.extend(closers(&log, id));
+            self.perhaps_closed.push(log);
+        }
+    }
+
     /// Checks that a log, or its absence, is one that may be found now.
     pub fn check(&self, found: Option<&[Event]>) -> Result<(), String> {
         let Some(found) = found else {
@@ -38,6 +49,9 @@ impl Known {
         }
         let same = found.len() <= self.accepted.len() && *found == self.accepted[..found.len()];
         if same && found.len() >= self.durable {
+            return Ok(());
+        }
+        if self.perhaps_closed.iter().any(|log| log == found) {
             return Ok(());
         }
         if (self.durable == 0 || self.perhaps_deleted) && self.ghosts.iter().any(|ghost| *ghost == *found) {

@@ -174,6 +174,9 @@ impl World {
                 }
             }
             Err(error) => {
+                if let Some(known) = self.model.sessions.get_mut(name) {
+                    known.resume_failed(&id(name));
+                }
                 self.fine(&error, &[]);
                 None
             }
@@ -193,7 +196,8 @@ impl World {
                     index >= stored_count || log[index] == *event
                 })
         };
-        let log = std::iter::once(&known.accepted).chain(&known.ghosts).find(|log| fits(log));
+        let log =
+            std::iter::once(&known.accepted).chain(&known.perhaps_closed).chain(&known.ghosts).find(|log| fits(log));
         let mut log = log.unwrap_or_else(|| panic!("{name} is resumed with a log that it never had")).clone();
         assert!(stored_count >= known.durable || known.perhaps_deleted || known.durable == 0);
         log.truncate(stored_count);
@@ -205,7 +209,7 @@ impl World {
         log.extend(live.events(durable as u64..));
         assert_eq!(live.events(stored_count as u64..), log[stored_count..], "{name}: the closers");
         assert!(live.open_turn().is_none());
-        *known = Known { accepted: log, durable, perhaps_deleted: false, ghosts: Vec::new() };
+        *known = Known { accepted: log, durable, ..Known::default() };
         self.did("resume");
         self.live.insert(name.to_owned(), live.clone());
     }
