@@ -11,6 +11,7 @@ mod agent;
 mod model;
 mod store_common;
 #[path = "../fuzz/src/targets/mod.rs"]
+#[allow(clippy::pedantic, reason = "a package of its own with its own lints")]
 mod targets;
 #[path = "simulation/world.rs"]
 mod world;
@@ -112,7 +113,7 @@ fn catalog() {
         ("sound", text.clone()),
         ("another-count", text.replacen("\"events\":2", "\"events\":3", 1)),
         ("another-stamp", text.replacen("\"length\":", "\"length\":1", 1)),
-        ("no-stamps", format!("{}[]{}", text.split_once("[").unwrap().0, text.split_once("]").unwrap().1)),
+        ("no-stamps", format!("{}[]{}", text.split_once('[').unwrap().0, text.split_once(']').unwrap().1)),
         ("empty", "{}".to_owned()),
     ];
     let mut made: Vec<_> = made.map(|(name, text)| (name.to_owned(), [&[1], text.as_bytes()].concat())).into();
