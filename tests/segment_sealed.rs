@@ -396,3 +396,26 @@ fn n2_foreign_versions_are_refused_with_the_way_out_and_touched_by_nobody() {
     }
     assert_holds(&options().open(home.path()).unwrap(), 44);
 }
+
+#[test]
+fn a_reader_goes_on_when_what_it_reads_is_joined_with_what_follows_under_the_same_name() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = EngineOptions::new().background_sealing(false).open(home.path()).unwrap();
+    let head = create(&engine, "s", 20);
+    engine.release(&id("s"), head.epoch).unwrap();
+    engine.seal(&id("s"), SealOptions::new()).unwrap();
+    let mut reader = engine.reader(&id("s")).unwrap();
+    let mut read = Vec::new();
+    for next in [40, 60] {
+        let head = engine.take_over(&id("s")).unwrap().head;
+        let head = append(&engine, "s", &head, next);
+        let page = reader.next_page(ReadLimit { events: 15, bytes: usize::MAX }).unwrap();
+        read.extend(page.items.iter().flat_map(|item| item.events()));
+        engine.release(&id("s"), head.epoch).unwrap();
+        engine.seal(&id("s"), SealOptions::new()).unwrap();
+    }
+    while let Some(page) = Some(reader.next_page(ReadLimit::default()).unwrap()).filter(|page| !page.items.is_empty()) {
+        read.extend(page.items.iter().flat_map(|item| item.events()));
+    }
+    assert_eq!(lines(&read), lines(&expected(60)));
+}

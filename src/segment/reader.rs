@@ -521,15 +521,21 @@ impl Reader {
         Err(error)
     }
 
-    /// Walks the segments of these names, unless they are those of the last walk: other segments of the same names hold the same
-    /// events. `false` when a file that was listed is gone.
+    /// Walks the segments of these names, unless they are those of the last walk: a joined segment has the name of its first part
+    /// and holds more. `false` when a file that was listed is gone.
     fn walk(&mut self, names: Vec<u64>) -> bool {
-        if self.chain.as_ref().is_some_and(|chain| chain.names == names && chain.end.is_ok()) {
+        let files = &*self.directory.files;
+        let same =
+            |(path, identity): &(PathBuf, Identity)| files.stat(path).is_ok_and(|stat| stat.identity == *identity);
+        let known = self.chain.as_ref().filter(|chain| chain.names == names && chain.end.is_ok());
+        if known.is_some_and(|chain| chain.files.iter().all(same)) {
             return true;
         }
         let mut spans = Vec::with_capacity(names.len());
+        let mut files = Vec::with_capacity(names.len());
         let walked = chain::walk(&self.directory, &names, |segment| {
             spans.push(segment.footer.first_seq..segment.next_seq());
+            files.push((segment.path.clone(), segment.identity));
             Ok(())
         });
         let end = match walked {
@@ -542,7 +548,7 @@ impl Reader {
             }
             Err(error) => Err(error),
         };
-        self.chain = Some(Chain { names, spans, end });
+        self.chain = Some(Chain { names, files, spans, end });
         true
     }
 
@@ -643,6 +649,8 @@ impl Reader {
 struct Chain {
     /// Names of all segments that were there.
     names: Vec<u64>,
+    /// The files that count, up to the fault if there is one.
+    files: Vec<(PathBuf, Identity)>,
     /// The seqs of each segment that counts, up to the fault if there is one.
     spans: Vec<Range<u64>>,
     /// Where it ends, or what is wrong behind the last span.
