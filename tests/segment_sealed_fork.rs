@@ -19,7 +19,7 @@ fn source(engine: &Engine) -> u64 {
     let head = create(engine, "s", 3);
     let head = append(engine, "s", &head, 93);
     engine.release(&id("s"), head.epoch).unwrap();
-    engine.finish_sealing();
+    engine.seal(&id("s"), SealOptions::new()).unwrap();
     // What follows weighs less than what is sealed first, so that is not taken in.
     let mut head = engine.take_over(&id("s")).unwrap().head;
     while head.next_seq < 122 {
