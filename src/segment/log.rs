@@ -11,9 +11,9 @@ use super::sealed::chain::{self, SealedEnd, Walk};
 use super::sealed::segment::Segment;
 use crate::backend::{BackendError, BatchMark, DamageClass, TornTail};
 
-/// How often a scan looks again when the files changed under it. A writer replaces files rarely; a reader that loses this many
+/// How often a scan looks again when the files changed under it. One look takes less than a rotation does; a reader that loses this many
 /// races is looking at something else.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 50;
 
 /// The newest sound journal and where its records end.
 #[derive(Debug, Clone, Copy)]

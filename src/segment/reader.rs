@@ -16,7 +16,7 @@ use crate::backend::{BackendError, DamageClass, Page, ReadLimit};
 use crate::event::{Item, SessionHeader};
 
 /// How often a reader looks again when files are replaced under it.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 50;
 
 /// Reads a session's events in order, from any seq on, without a lock and without writing.
 ///
