@@ -28,7 +28,8 @@ fn bar(total: u64, worth_showing: u64, template: &str) -> ProgressBar {
     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
     bar.enable_steady_tick(Duration::from_millis(100));
     match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
+        // Plain letters: they are the same on every terminal.
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
         Err(_) => bar,
     }
 }
