@@ -54,6 +54,8 @@ fn only_what_is_inside_counts<T>(work: impl FnOnce() -> T) -> T {
 struct Budget {
     /// The compiler that the figures hold for; another one's may differ.
     compiler: String,
+    /// Whose instructions are counted besides: the C library's. Another release of it, or another counter, may differ.
+    tools: String,
     /// Instructions by case.
     instructions: BTreeMap<String, u64>,
 }
@@ -209,9 +211,11 @@ fn counted(case: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-fn compiler() -> String {
-    let output = Command::new("rustc").arg("--version").output().expect("the compiler");
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+/// The first line of what a program says of its version; empty where it is not there.
+fn version_of(program: &str) -> String {
+    let output = Command::new(program).arg("--version").output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    said.lines().next().unwrap_or_default().trim().to_owned()
 }
 
 fn main() -> ExitCode {
@@ -229,7 +233,8 @@ fn main() -> ExitCode {
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/budget/instructions.json");
     let kept: Option<Budget> = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let mut now = Budget { compiler: compiler(), instructions: BTreeMap::new() };
+    let tools = format!("{}, {}", version_of("valgrind"), version_of("ldd"));
+    let mut now = Budget { compiler: version_of("rustc"), tools, instructions: BTreeMap::new() };
     let mut within = true;
     println!("{:<16} {:>14} {:>14} {:>8}", "case", "kept", "now", "change");
     for (name, _) in CASES {
@@ -252,8 +257,11 @@ fn main() -> ExitCode {
     if within {
         return ExitCode::SUCCESS;
     }
-    if let Some(kept) = kept.filter(|kept| kept.compiler != now.compiler) {
-        println!("the kept figures are those of {}, this is {}: not judged", kept.compiler, now.compiler);
+    if let Some(kept) = kept.filter(|kept| (&kept.compiler, &kept.tools) != (&now.compiler, &now.tools)) {
+        println!(
+            "the kept figures are those of {}, {}; this is {}, {}: not judged",
+            kept.compiler, kept.tools, now.compiler, now.tools
+        );
         return ExitCode::SUCCESS;
     }
     println!(
