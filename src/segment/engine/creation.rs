@@ -11,6 +11,9 @@ use crate::segment::builder::{self, Builder};
 use crate::segment::directory::TEMPORARY;
 use crate::segment::sealed::shared::SharedPrefix;
 
+/// How often a fork looks again when its source's segments are joined just then.
+const FORK_ATTEMPTS: u32 = 50;
+
 impl Engine {
     pub(super) fn create(&self, id: &SessionId, header: &SessionHeader, batch: &Batch) -> Result<Head, AppendError> {
         let failed = |error: BackendError| AppendError::Failed(error.with_session(id));
@@ -80,20 +83,27 @@ impl Engine {
     pub fn fork(&self, source: &SessionId, boundary: u64, child: &SessionHeader) -> Result<Head, BackendError> {
         let missing = || BackendError::missing_event(source, boundary);
         let end = boundary.checked_add(1).ok_or_else(missing)?;
-        let mut reader = self.reader(source)?;
-        let prefix = SharedPrefix::of(reader.session(), end)?;
-        let mut copied = prefix.next_seq;
-        reader.seek(copied);
-        self.create_behind(child, Some(&prefix), || {
-            if copied >= end {
-                return Ok(None);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut reader = self.reader(source)?;
+            let prefix = SharedPrefix::of(reader.session(), end)?;
+            let mut copied = prefix.next_seq;
+            reader.seek(copied);
+            let made = self.create_behind(child, Some(&prefix), || {
+                if copied >= end {
+                    return Ok(None);
+                }
+                let page = reader.next_page(ReadLimit::default())?;
+                let items: Vec<Item> = page.items.iter().filter_map(|item| item.slice(0, end)).collect();
+                let batch = Batch::new(items).ok_or_else(missing)?;
+                copied = batch.next_seq();
+                Ok(Some(batch))
+            });
+            if made.is_ok() || !prefix.was_replaced() || attempt == FORK_ATTEMPTS {
+                return made;
             }
-            let page = reader.next_page(ReadLimit::default())?;
-            let items: Vec<Item> = page.items.iter().filter_map(|item| item.slice(0, end)).collect();
-            let batch = Batch::new(items).ok_or_else(missing)?;
-            copied = batch.next_seq();
-            Ok(Some(batch))
-        })
+        }
     }
 
     /// Makes a session of the batches that `next` gives, in log order, until it gives `None`. The session appears whole and

@@ -1,5 +1,6 @@
 //! Segments that a session shares with the one it was forked from: which foreign segments may stand in a directory.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use super::chain::{self, Walk};
@@ -126,6 +127,8 @@ pub(crate) struct SharedPrefix {
     pub(crate) next_seq: u64,
     /// What the journal behind them continues.
     pub(crate) last_journal: Option<Predecessor>,
+    /// Whether one was replaced before it could be shared.
+    replaced: Cell<bool>,
 }
 
 impl SharedPrefix {
@@ -151,6 +154,11 @@ impl SharedPrefix {
         Ok(if matches!(walked, Walk::Gone) { Self::default() } else { prefix })
     }
 
+    /// Whether the segments were replaced when they were to be shared: a joined one has taken their place, and looking again finds it.
+    pub(crate) fn was_replaced(&self) -> bool {
+        self.replaced.get()
+    }
+
     /// Puts the segments into a directory being built: as links where the file system has them, else as copies. `false` when one
     /// was replaced meanwhile. Names are durable after the directory's sync, copies are when this returns, and the list is when its
     /// file, added to `written`, has been synced.
@@ -164,10 +172,12 @@ impl SharedPrefix {
         for (source, name, identity) in &self.segments {
             let path = target.file(&segment_name(*name));
             if target.files.link(source, &path).is_err() && !copy(target, source, &path)? {
+                self.replaced.set(true);
                 return Ok(false);
             }
             let placed = target.files.open(&path, Access::Read)?;
             if placed.stat()?.identity != *identity && !self.is_entry(&*placed)? {
+                self.replaced.set(true);
                 return Ok(false);
             }
         }
