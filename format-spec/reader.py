@@ -310,8 +310,9 @@ class Segment:
             need(self.check(offset, stored) == checkpoint["crc"], "the checkpoint's checksum is wrong")
             offset += checkpoint["stored"]
         need((seq, offset) == (self.next_seq, footer), "blocks and checkpoint do not tile the file")
-        types, holders = list(self.footer["counts"]), self.footer["holders"]
-        need(types == sorted(types, key=str.encode) and len(types) == len(holders), "holders of other types than counted")
+        self.footer["counts"] = dict(sorted(self.footer["counts"].items(), key=lambda count: count[0].encode()))
+        types, holders = self.footer["counts"], self.footer["holders"]
+        need(len(types) == len(holders), "holders of other types than counted")
         for pairs in holders:
             ends = [-1] + [end for first, last in pairs for end in (first, last + 1)] + [len(self.footer["blocks"]) + 1]
             need(pairs and all(first <= last for first, last in pairs), "a type that no block holds")
