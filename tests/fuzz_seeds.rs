@@ -112,6 +112,7 @@ fn catalog() {
     let made = [
         ("sound", text.clone()),
         ("another-count", text.replacen("\"events\":2", "\"events\":3", 1)),
+        ("another-size", text.replacen("\"bytes\":", "\"bytes\":1", 1)),
         ("another-stamp", text.replacen("\"length\":", "\"length\":1", 1)),
         ("no-stamps", format!("{}[]{}", text.split_once('[').unwrap().0, text.split_once(']').unwrap().1)),
         ("empty", "{}".to_owned()),

@@ -55,7 +55,7 @@ pub struct Summary {
     pub last_time: Option<i64>,
     /// Whether the last turn is open.
     pub open_turn: bool,
-    /// Bytes of all files.
+    /// Bytes of the session's files, without the lock and what is just being written.
     pub bytes: u64,
     /// An incomplete record at the end.
     pub torn: Option<TornTail>,
@@ -172,8 +172,7 @@ impl Catalog {
             return false;
         };
         match summarise(directory) {
-            // Bytes are those of all files, the lock's note among them: it is written without a sync, and counts for nothing.
-            Ok(summary) => *entry != Entry { bytes: entry.bytes, ..Entry::of(&summary, entry.stamps.clone()) },
+            Ok(summary) => *entry != Entry::of(&summary, entry.stamps.clone()),
             Err(_) => false,
         }
     }
