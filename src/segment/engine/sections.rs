@@ -39,7 +39,7 @@ pub struct Sections {
 }
 
 impl Sections {
-    /// Bytes of the session's files, without the lock and what is just being written.
+    /// Bytes of all files.
     pub fn stored(&self) -> u64 {
         let all = [self.conversation, self.stream, self.index, self.journals, self.other];
         all.iter().fold(0, |sum, section| sum.saturating_add(section.stored))
