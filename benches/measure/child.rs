@@ -80,6 +80,7 @@ pub fn serve() -> bool {
     let (root, rest) = (Path::new(root), rest.iter().map(String::as_str).collect::<Vec<_>>());
     let taken = match case.as_str() {
         "durable" => super::append::durable_child(root, &rest),
+        "held" => super::append::held_child(),
         "read" => super::read::read_child(root, &rest),
         "tail" => super::read::tail_child(root, &rest),
         "decode" => super::read::decode_child(root),

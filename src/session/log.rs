@@ -106,6 +106,19 @@ impl Log {
         }
     }
 
+    /// Whether it holds more than `bytes`, about. Cost: a step an entry, until that is clear.
+    pub(crate) fn is_heavier_than(&self, bytes: usize) -> bool {
+        let closed = self.entries.iter().map(|entry| match entry {
+            Entry::Event(event) => event.weight(),
+            Entry::Run(run) => run.weight(),
+        });
+        let mut weight = 0_usize;
+        closed.chain(self.tail.iter().map(ChunkRun::weight)).any(|entry| {
+            weight = weight.saturating_add(entry);
+            weight > bytes
+        })
+    }
+
     /// Seq of the first event held, if any.
     pub(crate) fn first_seq(&self) -> Option<u64> {
         self.entries.first().map(Entry::first_seq).or_else(|| self.tail.as_ref().map(ChunkRun::first_seq))

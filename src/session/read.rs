@@ -8,6 +8,7 @@ use super::fork::{BoundaryError, ForkAt};
 use super::handle::Session;
 use super::history::Messages;
 use super::request::{ModelVisibleError, Request, RequestHead};
+use super::seed::Prepared;
 use super::surface::Surface;
 use super::usage::Usage;
 use crate::backend::Checkpoint;
@@ -144,5 +145,11 @@ impl Session {
     pub fn fork_boundary(&self, at: ForkAt) -> Option<Result<Option<u64>, BoundaryError>> {
         let scan = self.state().fork_boundary(at)?;
         Some(scan.finish())
+    }
+
+    /// The log up to and with `boundary` as a seed, if what is held in memory suffices for it; without events off
+    /// the surface where they are more than `most_bytes` and need not be folded.
+    pub(crate) fn prefix(&self, boundary: u64, most_bytes: usize) -> Option<Prepared> {
+        self.state().prefix(boundary, most_bytes)
     }
 }

@@ -86,6 +86,29 @@ impl State {
         self.log.event(seq).or_else(|| self.older.get(&seq).cloned())
     }
 
+    /// The log up to and with `boundary` as a seed, if it reaches back no further than what is held. At the end of a log of more
+    /// than `most_bytes` that is the state itself with its surface.
+    pub(crate) fn prefix(&self, boundary: u64, most_bytes: usize) -> Option<Prepared> {
+        let next_seq = boundary.checked_add(1)?;
+        if next_seq == self.fold.next_seq && self.log.is_heavier_than(most_bytes) {
+            return Some(Prepared {
+                base: Some((self.fold.clone(), self.surface_events(&self.fold)?)),
+                items: Vec::new(),
+            });
+        }
+        let base = match &self.base {
+            Some(fold) if fold.next_seq > next_seq => return None,
+            Some(fold) => Some((Fold::clone(fold), self.surface_events(fold)?)),
+            None => None,
+        };
+        let from = base.as_ref().map_or(0, |(fold, _)| fold.next_seq);
+        Some(Prepared { base, items: self.log.items(from, next_seq) })
+    }
+
+    fn surface_events(&self, fold: &Fold) -> Option<Vec<Event>> {
+        fold.surface.nodes.iter().map(|node| self.event(*node)).collect()
+    }
+
     /// Where a fork there would end; the outer `None` says that only the stored log can tell.
     pub(crate) fn fork_boundary(&self, at: ForkAt) -> Option<BoundaryScan> {
         let mut scan = match &self.base {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use super::error::{ForkError, StoreError};
 use super::ledger::Phase;
 use super::live::flush;
-use super::load::check_identity;
+use super::load::{HELD_BYTES, Loaded, check_identity};
 use super::write_behind::Writer;
 use super::{LiveSession, Store, named};
 use crate::backend::{Backend, BackendError, ErrorKind, ReadLimit};
 use crate::event::{SessionHeader, SessionId};
 use crate::session::fork::BoundaryScan;
+use crate::session::seed::Prepared;
 use crate::session::{BoundaryError, Fold, ForkAt};
 
 /// What is forked: a stored session by its id, or a live one by its handle.
@@ -55,14 +56,17 @@ type Found = Result<Option<u64>, BoundaryError>;
 struct Cut {
     header: SessionHeader,
     boundary: Option<u64>,
+    /// The child's log, if memory holds it.
+    seed: Option<Prepared>,
 }
 
 impl<B: Backend> Store<B> {
     /// Makes a new session from the beginning of another (L5) and opens it. The source does not change; a live one is flushed
     /// first. The child has the source's working directory and names its parent and the length of its seed.
     ///
-    /// Cost: finding a boundary of a session that is not live reads its log from the last checkpoint on; then the backend's fork,
-    /// which shares where it can.
+    /// Cost: the backend's fork, which shares where it can. A session that is live here hands its state on, so nothing is read, unless
+    /// the boundary lies before what it holds in memory. Of one that is not live the log is read from the last checkpoint on to find
+    /// the boundary, and the child is opened as [`Store::resume`] opens it.
     ///
     /// # Errors
     /// [`ForkError`], one for each rule; [`StoreError::Flush`] when the live source cannot be made durable. Nothing is left behind.
@@ -78,7 +82,7 @@ impl<B: Backend> Store<B> {
             return Err(BackendError::new(ErrorKind::Invalid, detail).with_session(&child).into());
         }
         let (source, writer) = self.source(source)?;
-        let Cut { header, boundary } = self.cut(&source, writer.as_ref(), at).await?;
+        let Cut { header, boundary, seed } = self.cut(&source, writer.as_ref(), at).await?;
         let exists = || ForkError::ChildExists { child: child.clone() };
         if source == child || self.shared.registry.get(&child).is_some() {
             return Err(exists().into());
@@ -95,12 +99,13 @@ impl<B: Backend> Store<B> {
             Err(error) => return Err(error.into()),
         }
         let Some(boundary) = boundary else { return self.create_reserved(born, reservation) };
-        match self.shared.backend.fork(&source, boundary, &born).await {
-            Ok(_) => {}
+        let head = match self.shared.backend.fork(&source, boundary, &born).await {
+            Ok(head) => head,
             Err(error) if error.kind == ErrorKind::Exists => return Err(exists().into()),
             Err(error) => return Err(error.into()),
-        }
-        let live = self.resume_reserved(child.clone(), reservation).await;
+        };
+        let known = seed.and_then(|seed| Loaded::from_prefix(born, head, seed));
+        let live = self.resume_reserved(child.clone(), reservation, known).await;
         if live.is_err() {
             // A copy that could not be opened is no child: nothing is left behind.
             if let Err(error) = self.shared.backend.delete(&child).await {
@@ -138,7 +143,8 @@ impl<B: Backend> Store<B> {
             flush(writer).await?;
             if let Some(found) = known {
                 let boundary = boundary(source, next_seq, found)?;
-                return Ok(Cut { header: session.header().clone(), boundary });
+                let seed = boundary.and_then(|boundary| session.prefix(boundary, HELD_BYTES));
+                return Ok(Cut { header: session.header().clone(), boundary, seed });
             }
         }
         let opened = match self.shared.backend.open(source).await {
@@ -172,7 +178,7 @@ impl<B: Backend> Store<B> {
                 break;
             }
         }
-        Ok(Cut { header: opened.header, boundary: boundary(source, end, scan.finish())? })
+        Ok(Cut { header: opened.header, boundary: boundary(source, end, scan.finish())?, seed: None })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::session::{Fold, SessionError, repair};
 
 /// Most bytes behind the checkpoint that are held as they are. Of a longer stretch only what the surface names is: memory follows
 /// what the model sees, not what was streamed.
-const HELD_BYTES: usize = 1 << 20;
+pub(crate) const HELD_BYTES: usize = 1 << 20;
 
 /// A stored session as it was read.
 #[derive(Clone)]
@@ -112,6 +112,25 @@ impl<B: Backend> Store<B> {
 }
 
 impl Loaded {
+    /// A stored session whose log is known from memory; `None` if that does not reach exactly to its head.
+    pub(crate) fn from_prefix(header: SessionHeader, head: Head, prefix: Prepared) -> Option<Self> {
+        let mut tail = Tail::behind(prefix.base);
+        for item in prefix.items {
+            tail.take(item).ok()?;
+        }
+        let (seed, fold) = tail.finish();
+        let whole = fold.next_seq() == head.next_seq;
+        whole.then(|| Self {
+            header,
+            head,
+            seed: Arc::new(seed),
+            fold: Arc::new(fold),
+            live: false,
+            torn: None,
+            weight: 0,
+        })
+    }
+
     /// The closers of an orphaned turn (section 8), if there is one.
     pub(crate) fn closers(&self, id: &SessionId) -> Option<(ClosedTurn, Batch)> {
         let (turn, closers) = self.fold.open_turn().zip(repair::close(&self.fold, id))?;

@@ -60,15 +60,20 @@ impl<B: Backend> Store<B> {
     ) -> Result<LiveSession<B>, StoreError> {
         let id = named(id)?;
         let reservation = self.reserve(&id).await?;
-        self.resume_reserved(id, reservation).await
+        self.resume_reserved(id, reservation, None).await
     }
 
+    /// With `known`, what the stored session is known to hold, nothing is read if its end is still the same.
     pub(crate) async fn resume_reserved(
         &self,
         id: SessionId,
         reservation: Reservation<B>,
+        known: Option<Loaded>,
     ) -> Result<LiveSession<B>, StoreError> {
-        let seen = self.unchanged_since_seen(&id).await?;
+        let seen = match known {
+            Some(known) => Some(known),
+            None => self.unchanged_since_seen(&id).await?,
+        };
         if !self.shared.options.persistence {
             let loaded = self.load(&id).await?;
             let recovery = Recovery { events: loaded.head.next_seq, ..Recovery::default() };
