@@ -1,7 +1,10 @@
 //! A store on a simulated disk, the model beside it, and what can be done to both.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +24,23 @@ const IDS: [&str; 4] = ["a", "b", "c", "d"];
 
 type Live = LiveSession<SegmentBackend>;
 
+/// What is known of bytes that were read and checked before: the same bytes read the same again. A session's bytes are told by
+/// a digest of its whole directory, so that only what a step, or a loss of power, changed is read anew.
+#[derive(Default)]
+struct Looked {
+    /// The events of a session's bytes.
+    events: HashMap<(String, u64), Rc<Vec<Event>>>,
+    /// Bytes of a session, and of the catalogue beside them, that `verify` passed.
+    verified: HashSet<(String, u64, u64)>,
+    /// Bytes of a session, and the opening of it, of which every view agreed.
+    viewed: HashSet<(String, u64, u64)>,
+}
+
 pub struct World {
     files: SimulatedFiles,
+    looked: RefCell<Looked>,
+    /// How many sessions were opened so far.
+    openings: u64,
     /// Prints the disk's last calls if this program fails, where that is wanted.
     told: Option<TellOnPanic>,
     store: Option<Store<SegmentBackend>>,
@@ -68,6 +86,20 @@ fn stored(engine: &Engine, session: &str) -> Option<Vec<Item>> {
     Some(items)
 }
 
+/// Names and bytes of everything below `path`.
+fn digest(files: &SimulatedFiles, path: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let mut paths = vec![path.to_owned()];
+    while let Some(path) = paths.pop() {
+        path.hash(&mut hasher);
+        match files.read_directory(&path) {
+            Ok(names) => paths.extend(names.iter().map(|name| path.join(name))),
+            Err(_) => files.contents(&path).hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
 fn events_of(items: &[Item]) -> Vec<Event> {
     items.iter().flat_map(Item::events).collect()
 }
@@ -91,6 +123,8 @@ impl World {
         files.sync_directory(Path::new("/")).unwrap();
         Self {
             files,
+            looked: RefCell::default(),
+            openings: 0,
             told,
             store: None,
             live: BTreeMap::new(),
@@ -164,6 +198,7 @@ impl World {
                         let mut ghosts = std::mem::take(&mut known.ghosts);
                         ghosts.push(std::mem::take(&mut known.accepted));
                         *known = Known { ghosts, ..Known::default() };
+                        self.openings += 1;
                         self.live.insert(name.to_owned(), live.clone());
                         Some(live)
                     }
@@ -211,6 +246,7 @@ impl World {
         assert!(live.open_turn().is_none());
         *known = Known { accepted: log, durable, ..Known::default() };
         self.did("resume");
+        self.openings += 1;
         self.live.insert(name.to_owned(), live.clone());
     }
 
@@ -334,6 +370,7 @@ impl World {
                 log.extend(born.events(durable as u64..));
                 assert_eq!(born.header().parent_session.as_deref(), Some(name));
                 self.model.sessions.insert(child.to_owned(), Known { accepted: log, durable, ..Known::default() });
+                self.openings += 1;
                 self.live.insert(child.to_owned(), born);
                 self.did("fork");
             }
@@ -512,20 +549,26 @@ impl World {
         after.crash();
         for (files, what) in [(&now, "now"), (&after, "after a crash")] {
             let engine = engine_options(files).open(ROOT).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let catalogue = digest(files, &Path::new(ROOT).join("catalog"));
             for (name, known) in &self.model.sessions {
-                let found = stored(&engine, name);
-                let events = found.as_deref().map(events_of);
-                known.check(events.as_deref()).unwrap_or_else(|error| panic!("{name}, {what}: {error}"));
-                let Some(items) = found.filter(|_| name == touched) else { continue };
-                let check = engine.verify(&id(name));
-                assert!(
-                    matches!(check.status, CheckStatus::Ok | CheckStatus::Torn),
-                    "{name}, {what}: {:?}",
-                    check.error
-                );
-                assert_eq!(check.events as usize, events.unwrap().len(), "{name}, {what}");
-                if what == "now" {
-                    self.assert_views_agree(name, items, &engine).await;
+                let bytes = digest(files, &engine.locate(&id(name)));
+                let events = self.events(&engine, name, bytes);
+                known
+                    .check(events.as_deref().map(Vec::as_slice))
+                    .unwrap_or_else(|error| panic!("{name}, {what}: {error}"));
+                let Some(events) = events.filter(|_| name == touched) else { continue };
+                if self.looked.borrow_mut().verified.insert((name.clone(), bytes, catalogue)) {
+                    let check = engine.verify(&id(name));
+                    assert!(
+                        matches!(check.status, CheckStatus::Ok | CheckStatus::Torn),
+                        "{name}, {what}: {:?}",
+                        check.error
+                    );
+                    assert_eq!(check.events as usize, events.len(), "{name}, {what}");
+                }
+                let view = (name.clone(), bytes, self.openings);
+                if what == "now" && self.looked.borrow_mut().viewed.insert(view) {
+                    self.assert_views_agree(name, stored(&engine, name).unwrap(), &engine).await;
                 }
             }
             let listing = engine.list(None, 100).unwrap();
@@ -539,6 +582,17 @@ impl World {
             now.read_directory(Path::new("/home")).unwrap().len(),
             usize::from(now.stat(Path::new(ROOT)).is_ok())
         );
+    }
+
+    /// The events of a session of which the whole directory has this digest.
+    fn events(&self, engine: &Engine, name: &str, bytes: u64) -> Option<Rc<Vec<Event>>> {
+        let key = (name.to_owned(), bytes);
+        if let Some(events) = self.looked.borrow().events.get(&key) {
+            return Some(Rc::clone(events));
+        }
+        let events = Rc::new(events_of(&stored(engine, name)?));
+        self.looked.borrow_mut().events.insert(key, Rc::clone(&events));
+        Some(events)
     }
 
     /// From the checkpoint, replayed, and in memory.
@@ -562,6 +616,8 @@ impl World {
 
     /// The end of every program: a sound disk, everything closed, everything there, nothing locked.
     pub async fn end(mut self) -> BTreeMap<&'static str, u64> {
+        // Here everything is read again, whatever was read before.
+        self.looked.take();
         self.heal();
         for name in IDS {
             self.close(name).await;
