@@ -161,3 +161,26 @@ fn random_programs_on_a_failing_disk_agree_with_a_plain_model() {
     let wanted = ["append", "flush", "failed flush", "resume", "seal", "fork", "delete", "follow", "crash"];
     assert!(wanted.iter().all(|what| sum.done.get(what).is_some_and(|count| count * 40 > programs)), "{:?}", sum.done);
 }
+
+/// A creation fails with the first events of a log; the process dies when it has more; another one makes a session of that name. The
+/// power may go before its first flush, and what was renamed first is back: the beginning of the other log.
+#[test]
+fn a_loss_of_power_may_bring_back_the_beginning_of_a_log_whose_creation_failed() {
+    let program = [
+        0x0f47_eb0f_4c3b_2017,
+        0x0563_e37a_0a4c_2069,
+        0x0deb_d23c_485b_64f5,
+        0xa836_6bad_c004_ce06,
+        0x5003_17bb_cb6a_c12c,
+        0x17b1_ec27_abd6_e4dd,
+        0x1520_5e28_ca9e_36bb,
+        0x2d8d_ac15_2f80_7159,
+        0x7c4b_8b3d_46e9_f625,
+        0x0c72_f69b_9700_6029,
+        0xabe1_0016_5159_1c7f,
+        0xf530_fde9_25af_571f,
+        0x0803_bb09_582b_b6e7,
+        0x60c5_4449_f677_f21d,
+    ];
+    run(1_003_289, &program, false);
+}

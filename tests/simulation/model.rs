@@ -14,7 +14,7 @@ pub struct Known {
     pub durable: usize,
     /// A deletion was begun and its end is not known.
     pub perhaps_deleted: bool,
-    /// Other logs that may stand under this id: of forks that failed, or sessions whose deletion did.
+    /// Other logs of which a beginning may stand under this id: of creations and forks that failed, or sessions whose deletion did.
     pub ghosts: Vec<Vec<Event>>,
     /// Logs that a resume which failed may have left: closers of which nobody heard, and which a loss of power may bring back.
     pub perhaps_closed: Vec<Vec<Event>>,
@@ -54,7 +54,7 @@ impl Known {
         if self.perhaps_closed.iter().any(|log| log == found) {
             return Ok(());
         }
-        if (self.durable == 0 || self.perhaps_deleted) && self.ghosts.iter().any(|ghost| *ghost == *found) {
+        if (self.durable == 0 || self.perhaps_deleted) && self.ghosts.iter().any(|ghost| ghost.starts_with(found)) {
             return Ok(());
         }
         let first = found.iter().zip(&self.accepted).position(|(found, accepted)| found != accepted);

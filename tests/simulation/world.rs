@@ -380,8 +380,7 @@ impl World {
                     // Told that it failed; the disk may show it until somebody makes something of that name.
                     let child = self.model.sessions.entry(child.to_owned()).or_default();
                     if child.durable == 0 || child.perhaps_deleted {
-                        let prefixes = (1..=known.accepted.len()).map(|length| known.accepted[..length].to_vec());
-                        child.ghosts.extend(prefixes);
+                        child.ghosts.push(known.accepted);
                     }
                 }
             }
