@@ -1,5 +1,10 @@
 //! A store on a simulated disk, the model beside it, and what can be done to both.
 
+#[path = "derived.rs"]
+mod derived;
+#[path = "removal.rs"]
+mod removal;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -49,6 +54,8 @@ pub struct World {
     model: Model,
     /// Logs of sessions that were deleted: a follower may have seen them.
     gone: Vec<Vec<Event>>,
+    /// A catalogue as it once was.
+    catalogue: Option<Vec<u8>>,
     /// Whether a call may fail at present.
     faulty: bool,
     /// What was done how often, so that nobody takes programs of nothing for a proof.
@@ -131,6 +138,7 @@ impl World {
             followers: BTreeMap::new(),
             model: Model::default(),
             gone: Vec::new(),
+            catalogue: None,
             faulty: false,
             done: BTreeMap::new(),
         }
@@ -167,13 +175,18 @@ impl World {
             143..=155 => self.close(name).await,
             156..=171 => self.seal(name, pick).await,
             172..=190 => self.fork(name, IDS[usize::try_from(pick & 3).unwrap()], pick >> 2).await,
-            191..=199 => self.delete(name).await,
-            200..=206 => self.list().await,
-            207..=214 => self.inspect(name).await,
-            215..=222 => self.follow(name),
-            223..=227 => self.crash(pick),
-            228..=231 => self.die(pick),
-            232..=250 => self.fail(pick),
+            191..=196 => self.delete(name).await,
+            197..=201 => self.trash(name, pick).await,
+            202..=206 => self.restore(pick),
+            207..=208 => self.discard(pick),
+            209..=212 => self.rebuild(name),
+            213..=215 => self.spoil_catalogue(pick),
+            216..=219 => self.list().await,
+            220..=223 => self.inspect(name).await,
+            224..=228 => self.follow(name),
+            229..=233 => self.crash(pick),
+            234..=236 => self.die(pick),
+            237..=250 => self.fail(pick),
             _ => self.heal(),
         }
         self.check(name).await;
@@ -222,20 +235,9 @@ impl World {
     fn resumed(&mut self, name: &str, live: &Live) {
         let stored_count = usize::try_from(live.recovery().events).unwrap();
         let known = self.model.sessions.get_mut(name).unwrap_or_else(|| panic!("{name} was never made"));
-        // The stored log is one of those that may be there: which one, its length and its last events tell.
-        let held = live.events(..);
-        let fits = |log: &Vec<Event>| {
-            log.len() >= stored_count
-                && held.iter().all(|event| {
-                    let index = usize::try_from(event.seq()).unwrap();
-                    index >= stored_count || log[index] == *event
-                })
-        };
-        let log =
-            std::iter::once(&known.accepted).chain(&known.perhaps_closed).chain(&known.ghosts).find(|log| fits(log));
-        let mut log = log.unwrap_or_else(|| panic!("{name} is resumed with a log that it never had")).clone();
+        let log = known.log_behind(&live.events(..), stored_count);
+        let mut log = log.unwrap_or_else(|| panic!("{name} is resumed with a log that it never had"));
         assert!(stored_count >= known.durable || known.perhaps_deleted || known.durable == 0);
-        log.truncate(stored_count);
         log.extend(closers(&log, &id(name)));
         let durable = log.len();
         let mark = wants_mark(&log);
@@ -362,7 +364,8 @@ impl World {
                     before.is_none_or(|before| before.durable == 0 || before.perhaps_deleted),
                     "{child} is forked over a session"
                 );
-                let mut log = self.model.sessions[name].accepted[..seed].to_vec();
+                let log = self.model.sessions[name].log_behind(&born.events(..), seed);
+                let mut log = log.unwrap_or_else(|| panic!("{child} is forked from what {name} never was"));
                 assert!(closers(&log, &id(name)).is_empty(), "{child} is forked inside a turn");
                 let mark = wants_mark(&log);
                 assert_eq!(born.next_seq(), log.len() as u64 + u64::from(mark));
@@ -408,7 +411,7 @@ impl World {
             Err(error) => {
                 self.fine(&error, &[]);
                 if let Some(known) = self.model.sessions.get_mut(name) {
-                    known.perhaps_deleted = true;
+                    (known.perhaps_deleted, known.moving) = (true, false);
                 }
             }
         }
@@ -427,6 +430,9 @@ impl World {
         for (name, known) in &self.model.sessions {
             let there = listed.contains(&name.as_str()) || errors.contains(&name.as_str());
             assert!(there || known.durable == 0 || known.perhaps_deleted, "{name} is not listed");
+        }
+        if !self.faulty {
+            self.check_catalogue();
         }
         // The catalogue, read or made, agrees with the logs.
         let Ok(summaries) = store.backend().engine().summaries() else { return };
@@ -493,6 +499,7 @@ impl World {
     fn crash(&mut self, pick: u64) {
         self.die(pick);
         self.files.crash();
+        self.trash_after_crash();
         self.did("crash");
     }
 
@@ -570,6 +577,7 @@ impl World {
                     self.assert_views_agree(name, stored(&engine, name).unwrap(), &engine).await;
                 }
             }
+            self.check_trash(&engine, files, what);
             let listing = engine.list(None, 100).unwrap();
             for entry in listing.entries {
                 assert!(entry.header.is_ok(), "{what}: {:?}", entry.header);
@@ -620,6 +628,18 @@ impl World {
         self.heal();
         for name in IDS {
             self.close(name).await;
+        }
+        if let Some(store) = self.store.take() {
+            store.close().await.unwrap();
+        }
+        // What is in the trash is brought back, where it has a place, to be read with the others.
+        self.settle();
+        while !self.model.trash.is_empty() {
+            let name = self.model.trash[0].name.clone();
+            self.close(&name).await;
+            self.delete(&name).await;
+            self.restore(0);
+            self.check(&name).await;
         }
         if let Some(store) = self.store.take() {
             store.close().await.unwrap();
