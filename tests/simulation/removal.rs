@@ -67,6 +67,8 @@ impl World {
         match result {
             Ok(()) => {
                 assert!(before.durable == 0 || before.perhaps_deleted, "{name} is restored over a session");
+                let bytes = digest(&self.files.copy(0), &engine.locate(&id(&name)));
+                assert_eq!(bytes, removed.bytes, "{name} is not restored as it was");
                 self.model.sessions.insert(name, removed.known.back(false));
                 self.did("restore");
             }
@@ -130,7 +132,10 @@ impl World {
             return;
         }
         self.heal();
-        self.files.sync_directory(&Path::new(ROOT).join("sessions")).unwrap();
+        let sessions = Path::new(ROOT).join("sessions");
+        if self.files.stat(&sessions).is_ok() {
+            self.files.sync_directory(&sessions).unwrap();
+        }
         let copy = self.files.copy(0);
         let engine = engine_options(&copy).open(ROOT).unwrap();
         let trash = engine.trashed().unwrap();

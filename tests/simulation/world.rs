@@ -93,12 +93,12 @@ fn stored(engine: &Engine, session: &str) -> Option<Vec<Item>> {
     Some(items)
 }
 
-/// Names and bytes of everything below `path`.
-fn digest(files: &SimulatedFiles, path: &Path) -> u64 {
+/// Names and bytes of everything below `top`.
+fn digest(files: &SimulatedFiles, top: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let mut paths = vec![path.to_owned()];
+    let mut paths = vec![top.to_owned()];
     while let Some(path) = paths.pop() {
-        path.hash(&mut hasher);
+        path.strip_prefix(top).unwrap().hash(&mut hasher);
         match files.read_directory(&path) {
             Ok(names) => paths.extend(names.iter().map(|name| path.join(name))),
             Err(_) => files.contents(&path).hash(&mut hasher),
