@@ -213,7 +213,7 @@ fn hear(heard: &mut BTreeMap<String, Heard>, words: &[String]) {
 #[test]
 fn r1_r2_killed_at_any_moment_of_sealing_merging_forking_and_deleting_nothing_acknowledged_is_lost() {
     let kills = count("SESSIONLOG_KILLS", KILLS);
-    let seed = count("SESSIONLOG_SEED", 1);
+    let seed = count("SESSIONLOG_KILLS_SEED", 1);
     // A kill loses nothing that the system was given, so most stores may as well lie in memory, where syncs take no time. On a
     // disk, syncs take long, and kills meet them.
     let memory = Path::new("/dev/shm");
@@ -229,7 +229,7 @@ fn r1_r2_killed_at_any_moment_of_sealing_merging_forking_and_deleting_nothing_ac
             directory = home.path().join(format!("store-{kill}"));
             heard.clear();
         }
-        let what = format!("SESSIONLOG_SEED={seed}, kill {kill}");
+        let what = format!("SESSIONLOG_KILLS_SEED={seed}, kill {kill}");
         let mut child = Child::start("child_process_sealer", &directory, seed.wrapping_add(kill * 1000));
         let wanted = ["sealing", "forking", "deleting", "flushed"][(moment(seed ^ kill) % 4) as usize];
         let mut last = None;

@@ -1,7 +1,8 @@
 //! Random programs over the public interface on a disk that fails, against a plain model in memory, checked after every step.
 //!
-//! `SESSIONLOG_PROGRAMS` says how many programs are run, `SESSIONLOG_SEED` runs one alone, and `SESSIONLOG_PROGRAM` runs the
-//! given steps (as a failure prints them) on the disk of that seed.
+//! `SESSIONLOG_PROGRAMS` says how many programs are run, from seed `SESSIONLOG_FIRST` on; `SESSIONLOG_PROGRAMS_SECONDS` runs, instead of
+//! a number of them, as many as this time allows. `SESSIONLOG_SEED` runs one alone, and `SESSIONLOG_PROGRAM` runs the given steps (as
+//! a failure prints them) on the disk of that seed. A program depends on nothing but its seed.
 #![cfg(feature = "store")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "counts are small")]
@@ -14,6 +15,10 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use world::World;
 
@@ -75,6 +80,56 @@ fn shrink(seed: u64, mut program: Vec<u64>) -> Vec<u64> {
     program
 }
 
+/// What many programs did together.
+#[derive(Default)]
+struct Sum {
+    programs: u64,
+    steps: usize,
+    done: BTreeMap<&'static str, u64>,
+    /// The seed of a program that failed, and the fewest of its steps that still do.
+    failed: Option<(u64, Vec<u64>)>,
+}
+
+/// Runs the programs of these seeds on every core, until one fails or the time is over; each that was begun is ended.
+fn run_all(first: u64, last: u64, time: Option<Duration>) -> Sum {
+    let begun = Instant::now();
+    let (next, stop, sum) = (AtomicU64::new(first), AtomicBool::new(false), Mutex::new(Sum::default()));
+    let over = || stop.load(Ordering::Relaxed) || time.is_some_and(|time| begun.elapsed() >= time);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while !over() {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= last {
+                        return;
+                    }
+                    let words = program(seed);
+                    let result = catch_unwind(AssertUnwindSafe(|| run(seed, &words, false)));
+                    let mut sum = sum.lock().unwrap();
+                    sum.programs += 1;
+                    sum.steps += words.len();
+                    if let Ok(counts) = result {
+                        for (what, count) in counts {
+                            *sum.done.entry(what).or_insert(0) += count;
+                        }
+                    } else {
+                        stop.store(true, Ordering::Relaxed);
+                        sum.failed.get_or_insert((seed, words));
+                    }
+                }
+            });
+        }
+    });
+    let mut sum = sum.into_inner().unwrap();
+    if let Some((seed, words)) = sum.failed.take() {
+        std::panic::set_hook(Box::new(|_| {}));
+        let shorter = shrink(seed, words);
+        let _ = std::panic::take_hook();
+        sum.failed = Some((seed, shorter));
+    }
+    sum
+}
+
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -87,26 +142,46 @@ fn random_programs_on_a_failing_disk_agree_with_a_plain_model() {
         run(seed, &given.unwrap_or_else(|| program(seed)), true);
         return;
     }
-    let number = |name, default| variable(name).and_then(|text| text.parse().ok()).unwrap_or(default);
-    let (first, programs) = (number("SESSIONLOG_FIRST", 0), number("SESSIONLOG_PROGRAMS", PROGRAMS));
-    let (mut steps, mut done) = (0, BTreeMap::new());
-    for seed in first..first + programs {
-        let words = program(seed);
-        match catch_unwind(AssertUnwindSafe(|| run(seed, &words, false))) {
-            Ok(counts) => counts.into_iter().for_each(|(what, count)| *done.entry(what).or_insert(0) += count),
-            Err(panic) => {
-                std::panic::set_hook(Box::new(|_| {}));
-                let shorter: Vec<String> = shrink(seed, words).iter().map(|word| format!("{word:x}")).collect();
-                let _ = std::panic::take_hook();
-                let program = shorter.join(",");
-                println!("program {seed} fails; the same with fewer steps ({}):", shorter.len());
-                println!("SESSIONLOG_SEED={seed} SESSIONLOG_PROGRAM={program} cargo test --test simulation");
-                std::panic::resume_unwind(panic);
-            }
-        }
-        steps += words.len();
+    let number =
+        |name| variable(name).map(|text| text.parse::<u64>().unwrap_or_else(|_| panic!("{name} is no number")));
+    let seconds = number("SESSIONLOG_PROGRAMS_SECONDS").map(Duration::from_secs);
+    let unbounded = seconds.map_or(PROGRAMS, |_| u64::MAX);
+    let first = number("SESSIONLOG_FIRST").unwrap_or(0);
+    let last = first.saturating_add(number("SESSIONLOG_PROGRAMS").unwrap_or(unbounded));
+    let sum = run_all(first, last, seconds);
+    let (end, programs) = (first + sum.programs, sum.programs);
+    println!("{programs} programs, seeds {first} to {end} without the last, {} steps: {:?}", sum.steps, sum.done);
+    if let Some((seed, program)) = sum.failed {
+        let words: Vec<String> = program.iter().map(|word| format!("{word:x}")).collect();
+        println!("program {seed} fails; the same with fewer steps ({}):", words.len());
+        println!("SESSIONLOG_SEED={seed} SESSIONLOG_PROGRAM={} cargo test --test simulation", words.join(","));
+        run(seed, &program, true);
+        panic!("program {seed} failed, and did not when it was run again");
     }
-    println!("{programs} programs, {steps} steps: {done:?}");
-    let wanted = ["append", "flush", "failed flush", "resume", "seal", "fork", "delete", "follow", "crash"];
-    assert!(wanted.iter().all(|what| done.get(what).is_some_and(|count| count * 40 > programs)), "{done:?}");
+    let wanted =
+        ["append", "flush", "failed flush", "resume", "seal", "fork", "delete", "trash", "restore", "follow", "crash"];
+    assert!(wanted.iter().all(|what| sum.done.get(what).is_some_and(|count| count * 40 > programs)), "{:?}", sum.done);
+}
+
+/// A creation fails with the first events of a log; the process dies when it has more; another one makes a session of that name. The
+/// power may go before its first flush, and what was renamed first is back: the beginning of the other log.
+#[test]
+fn a_loss_of_power_may_bring_back_the_beginning_of_a_log_whose_creation_failed() {
+    let program = [
+        0x0f47_eb0f_4c3b_2017,
+        0x0563_e37a_0a4c_2069,
+        0x0deb_d23c_485b_64f5,
+        0xa836_6bad_c004_ce06,
+        0x5003_17bb_cb6a_c12c,
+        0x17b1_ec27_abd6_e4e2,
+        0x1520_5e28_ca9e_36bb,
+        0x2d8d_ac15_2f80_7159,
+        0x7c4b_8b3d_46e9_f625,
+        0x0c72_f69b_9700_6029,
+        0xabe1_0016_5159_1c7f,
+        0xf530_fde9_25af_571f,
+        0x0803_bb09_582b_b6ea,
+        0x60c5_4449_f677_f21d,
+    ];
+    run(1_003_289, &program, false);
 }

@@ -14,18 +14,40 @@ pub struct Known {
     pub durable: usize,
     /// A deletion was begun and its end is not known.
     pub perhaps_deleted: bool,
-    /// Other logs that may stand under this id: of forks that failed, or sessions whose deletion did.
+    /// It was on its way to or from the trash when that failed: it stands in one of both places, whole.
+    pub moving: bool,
+    /// Other logs of which a beginning may stand under this id: of creations and forks that failed, or sessions whose deletion did.
     pub ghosts: Vec<Vec<Event>>,
     /// Logs that a resume which failed may have left: closers of which nobody heard, and which a loss of power may bring back.
     pub perhaps_closed: Vec<Vec<Event>>,
 }
 
+/// A session in the trash.
+#[derive(Debug, Clone)]
+pub struct Removed {
+    pub name: String,
+    pub time: i64,
+    pub known: Known,
+    /// A digest of its files as they went there, or as the last loss of power left them: nothing else changes them.
+    pub bytes: u64,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     pub sessions: BTreeMap<String, Known>,
+    pub trash: Vec<Removed>,
+    /// Sessions that a failure left between their place, the trash and nowhere.
+    pub unsettled: BTreeMap<String, Known>,
 }
 
 impl Known {
+    /// What is known of it when it stands in its place again, or may do so.
+    pub fn back(&self, moving: bool) -> Self {
+        // A deletion that failed, and then something else of that name: which of them it is, only the log tells.
+        let durable = if self.perhaps_deleted && !self.ghosts.is_empty() { 0 } else { self.durable };
+        Self { moving: moving && !self.perhaps_deleted, perhaps_deleted: moving, durable, ..self.clone() }
+    }
+
     /// A resume of the session failed.
     pub fn resume_failed(&mut self, id: &SessionId) {
         for end in self.durable..=self.accepted.len() {
@@ -33,6 +55,19 @@ impl Known {
             log.extend(closers(&log, id));
             self.perhaps_closed.push(log);
         }
+    }
+
+    /// The first `count` events of the log that is stored, of those that may be: which one, its length and the events at hand tell.
+    pub fn log_behind(&self, at_hand: &[Event], count: usize) -> Option<Vec<Event>> {
+        let fits = |log: &&Vec<Event>| {
+            log.len() >= count
+                && at_hand.iter().all(|event| {
+                    let index = usize::try_from(event.seq()).unwrap();
+                    index >= count || log[index] == *event
+                })
+        };
+        let logs = std::iter::once(&self.accepted).chain(&self.perhaps_closed).chain(&self.ghosts);
+        logs.into_iter().find(fits).map(|log| log[..count].to_vec())
     }
 
     /// Checks that a log, or its absence, is one that may be found now.
@@ -54,7 +89,7 @@ impl Known {
         if self.perhaps_closed.iter().any(|log| log == found) {
             return Ok(());
         }
-        if (self.durable == 0 || self.perhaps_deleted) && self.ghosts.iter().any(|ghost| *ghost == *found) {
+        if (self.durable == 0 || self.perhaps_deleted) && self.ghosts.iter().any(|ghost| ghost.starts_with(found)) {
             return Ok(());
         }
         let first = found.iter().zip(&self.accepted).position(|(found, accepted)| found != accepted);

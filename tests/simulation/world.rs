@@ -1,7 +1,15 @@
 //! A store on a simulated disk, the model beside it, and what can be done to both.
 
-use std::collections::BTreeMap;
+#[path = "derived.rs"]
+mod derived;
+#[path = "removal.rs"]
+mod removal;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +29,23 @@ const IDS: [&str; 4] = ["a", "b", "c", "d"];
 
 type Live = LiveSession<SegmentBackend>;
 
+/// What is known of bytes that were read and checked before: the same bytes read the same again. A session's bytes are told by
+/// a digest of its whole directory, so that only what a step, or a loss of power, changed is read anew.
+#[derive(Default)]
+struct Looked {
+    /// The events of a session's bytes.
+    events: HashMap<(String, u64), Rc<Vec<Event>>>,
+    /// Bytes of a session, and of the catalogue beside them, that `verify` passed.
+    verified: HashSet<(String, u64, u64)>,
+    /// Bytes of a session, and the opening of it, of which every view agreed.
+    viewed: HashSet<(String, u64, u64)>,
+}
+
 pub struct World {
     files: SimulatedFiles,
+    looked: RefCell<Looked>,
+    /// How many sessions were opened so far.
+    openings: u64,
     /// Prints the disk's last calls if this program fails, where that is wanted.
     told: Option<TellOnPanic>,
     store: Option<Store<SegmentBackend>>,
@@ -31,6 +54,8 @@ pub struct World {
     model: Model,
     /// Logs of sessions that were deleted: a follower may have seen them.
     gone: Vec<Vec<Event>>,
+    /// A catalogue as it once was.
+    catalogue: Option<Vec<u8>>,
     /// Whether a call may fail at present.
     faulty: bool,
     /// What was done how often, so that nobody takes programs of nothing for a proof.
@@ -68,6 +93,20 @@ fn stored(engine: &Engine, session: &str) -> Option<Vec<Item>> {
     Some(items)
 }
 
+/// Names and bytes of everything below `top`.
+fn digest(files: &SimulatedFiles, top: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let mut paths = vec![top.to_owned()];
+    while let Some(path) = paths.pop() {
+        path.strip_prefix(top).unwrap().hash(&mut hasher);
+        match files.read_directory(&path) {
+            Ok(names) => paths.extend(names.iter().map(|name| path.join(name))),
+            Err(_) => files.contents(&path).hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
 fn events_of(items: &[Item]) -> Vec<Event> {
     items.iter().flat_map(Item::events).collect()
 }
@@ -91,12 +130,15 @@ impl World {
         files.sync_directory(Path::new("/")).unwrap();
         Self {
             files,
+            looked: RefCell::default(),
+            openings: 0,
             told,
             store: None,
             live: BTreeMap::new(),
             followers: BTreeMap::new(),
             model: Model::default(),
             gone: Vec::new(),
+            catalogue: None,
             faulty: false,
             done: BTreeMap::new(),
         }
@@ -133,13 +175,18 @@ impl World {
             143..=155 => self.close(name).await,
             156..=171 => self.seal(name, pick).await,
             172..=190 => self.fork(name, IDS[usize::try_from(pick & 3).unwrap()], pick >> 2).await,
-            191..=199 => self.delete(name).await,
-            200..=206 => self.list().await,
-            207..=214 => self.inspect(name).await,
-            215..=222 => self.follow(name),
-            223..=227 => self.crash(pick),
-            228..=231 => self.die(pick),
-            232..=250 => self.fail(pick),
+            191..=196 => self.delete(name).await,
+            197..=201 => self.trash(name, pick).await,
+            202..=206 => self.restore(pick),
+            207..=208 => self.discard(pick),
+            209..=212 => self.rebuild(name),
+            213..=215 => self.spoil_catalogue(pick),
+            216..=219 => self.list().await,
+            220..=223 => self.inspect(name).await,
+            224..=228 => self.follow(name),
+            229..=233 => self.crash(pick),
+            234..=236 => self.die(pick),
+            237..=250 => self.fail(pick),
             _ => self.heal(),
         }
         self.check(name).await;
@@ -164,6 +211,7 @@ impl World {
                         let mut ghosts = std::mem::take(&mut known.ghosts);
                         ghosts.push(std::mem::take(&mut known.accepted));
                         *known = Known { ghosts, ..Known::default() };
+                        self.openings += 1;
                         self.live.insert(name.to_owned(), live.clone());
                         Some(live)
                     }
@@ -187,20 +235,9 @@ impl World {
     fn resumed(&mut self, name: &str, live: &Live) {
         let stored_count = usize::try_from(live.recovery().events).unwrap();
         let known = self.model.sessions.get_mut(name).unwrap_or_else(|| panic!("{name} was never made"));
-        // The stored log is one of those that may be there: which one, its length and its last events tell.
-        let held = live.events(..);
-        let fits = |log: &Vec<Event>| {
-            log.len() >= stored_count
-                && held.iter().all(|event| {
-                    let index = usize::try_from(event.seq()).unwrap();
-                    index >= stored_count || log[index] == *event
-                })
-        };
-        let log =
-            std::iter::once(&known.accepted).chain(&known.perhaps_closed).chain(&known.ghosts).find(|log| fits(log));
-        let mut log = log.unwrap_or_else(|| panic!("{name} is resumed with a log that it never had")).clone();
+        let log = known.log_behind(&live.events(..), stored_count);
+        let mut log = log.unwrap_or_else(|| panic!("{name} is resumed with a log that it never had"));
         assert!(stored_count >= known.durable || known.perhaps_deleted || known.durable == 0);
-        log.truncate(stored_count);
         log.extend(closers(&log, &id(name)));
         let durable = log.len();
         let mark = wants_mark(&log);
@@ -211,6 +248,7 @@ impl World {
         assert!(live.open_turn().is_none());
         *known = Known { accepted: log, durable, ..Known::default() };
         self.did("resume");
+        self.openings += 1;
         self.live.insert(name.to_owned(), live.clone());
     }
 
@@ -326,7 +364,8 @@ impl World {
                     before.is_none_or(|before| before.durable == 0 || before.perhaps_deleted),
                     "{child} is forked over a session"
                 );
-                let mut log = self.model.sessions[name].accepted[..seed].to_vec();
+                let log = self.model.sessions[name].log_behind(&born.events(..), seed);
+                let mut log = log.unwrap_or_else(|| panic!("{child} is forked from what {name} never was"));
                 assert!(closers(&log, &id(name)).is_empty(), "{child} is forked inside a turn");
                 let mark = wants_mark(&log);
                 assert_eq!(born.next_seq(), log.len() as u64 + u64::from(mark));
@@ -334,6 +373,7 @@ impl World {
                 log.extend(born.events(durable as u64..));
                 assert_eq!(born.header().parent_session.as_deref(), Some(name));
                 self.model.sessions.insert(child.to_owned(), Known { accepted: log, durable, ..Known::default() });
+                self.openings += 1;
                 self.live.insert(child.to_owned(), born);
                 self.did("fork");
             }
@@ -343,8 +383,7 @@ impl World {
                     // Told that it failed; the disk may show it until somebody makes something of that name.
                     let child = self.model.sessions.entry(child.to_owned()).or_default();
                     if child.durable == 0 || child.perhaps_deleted {
-                        let prefixes = (1..=known.accepted.len()).map(|length| known.accepted[..length].to_vec());
-                        child.ghosts.extend(prefixes);
+                        child.ghosts.push(known.accepted);
                     }
                 }
             }
@@ -372,7 +411,7 @@ impl World {
             Err(error) => {
                 self.fine(&error, &[]);
                 if let Some(known) = self.model.sessions.get_mut(name) {
-                    known.perhaps_deleted = true;
+                    (known.perhaps_deleted, known.moving) = (true, false);
                 }
             }
         }
@@ -391,6 +430,9 @@ impl World {
         for (name, known) in &self.model.sessions {
             let there = listed.contains(&name.as_str()) || errors.contains(&name.as_str());
             assert!(there || known.durable == 0 || known.perhaps_deleted, "{name} is not listed");
+        }
+        if !self.faulty {
+            self.check_catalogue();
         }
         // The catalogue, read or made, agrees with the logs.
         let Ok(summaries) = store.backend().engine().summaries() else { return };
@@ -457,6 +499,7 @@ impl World {
     fn crash(&mut self, pick: u64) {
         self.die(pick);
         self.files.crash();
+        self.trash_after_crash();
         self.did("crash");
     }
 
@@ -512,22 +555,29 @@ impl World {
         after.crash();
         for (files, what) in [(&now, "now"), (&after, "after a crash")] {
             let engine = engine_options(files).open(ROOT).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let catalogue = digest(files, &Path::new(ROOT).join("catalog"));
             for (name, known) in &self.model.sessions {
-                let found = stored(&engine, name);
-                let events = found.as_deref().map(events_of);
-                known.check(events.as_deref()).unwrap_or_else(|error| panic!("{name}, {what}: {error}"));
-                let Some(items) = found.filter(|_| name == touched) else { continue };
-                let check = engine.verify(&id(name));
-                assert!(
-                    matches!(check.status, CheckStatus::Ok | CheckStatus::Torn),
-                    "{name}, {what}: {:?}",
-                    check.error
-                );
-                assert_eq!(check.events as usize, events.unwrap().len(), "{name}, {what}");
-                if what == "now" {
-                    self.assert_views_agree(name, items, &engine).await;
+                let bytes = digest(files, &engine.locate(&id(name)));
+                let events = self.events(&engine, name, bytes);
+                known
+                    .check(events.as_deref().map(Vec::as_slice))
+                    .unwrap_or_else(|error| panic!("{name}, {what}: {error}"));
+                let Some(events) = events.filter(|_| name == touched) else { continue };
+                if self.looked.borrow_mut().verified.insert((name.clone(), bytes, catalogue)) {
+                    let check = engine.verify(&id(name));
+                    assert!(
+                        matches!(check.status, CheckStatus::Ok | CheckStatus::Torn),
+                        "{name}, {what}: {:?}",
+                        check.error
+                    );
+                    assert_eq!(check.events as usize, events.len(), "{name}, {what}");
+                }
+                let view = (name.clone(), bytes, self.openings);
+                if what == "now" && self.looked.borrow_mut().viewed.insert(view) {
+                    self.assert_views_agree(name, stored(&engine, name).unwrap(), &engine).await;
                 }
             }
+            self.check_trash(&engine, files, what);
             let listing = engine.list(None, 100).unwrap();
             for entry in listing.entries {
                 assert!(entry.header.is_ok(), "{what}: {:?}", entry.header);
@@ -539,6 +589,17 @@ impl World {
             now.read_directory(Path::new("/home")).unwrap().len(),
             usize::from(now.stat(Path::new(ROOT)).is_ok())
         );
+    }
+
+    /// The events of a session of which the whole directory has this digest.
+    fn events(&self, engine: &Engine, name: &str, bytes: u64) -> Option<Rc<Vec<Event>>> {
+        let key = (name.to_owned(), bytes);
+        if let Some(events) = self.looked.borrow().events.get(&key) {
+            return Some(Rc::clone(events));
+        }
+        let events = Rc::new(events_of(&stored(engine, name)?));
+        self.looked.borrow_mut().events.insert(key, Rc::clone(&events));
+        Some(events)
     }
 
     /// From the checkpoint, replayed, and in memory.
@@ -562,9 +623,23 @@ impl World {
 
     /// The end of every program: a sound disk, everything closed, everything there, nothing locked.
     pub async fn end(mut self) -> BTreeMap<&'static str, u64> {
+        // Here everything is read again, whatever was read before.
+        self.looked.take();
         self.heal();
         for name in IDS {
             self.close(name).await;
+        }
+        if let Some(store) = self.store.take() {
+            store.close().await.unwrap();
+        }
+        // What is in the trash is brought back, where it has a place, to be read with the others.
+        self.settle();
+        while !self.model.trash.is_empty() {
+            let name = self.model.trash[0].name.clone();
+            self.close(&name).await;
+            self.delete(&name).await;
+            self.restore(0);
+            self.check(&name).await;
         }
         if let Some(store) = self.store.take() {
             store.close().await.unwrap();
