@@ -57,17 +57,11 @@ impl Known {
         }
     }
 
-    /// The first `count` events of the log that is stored, of those that may be: which one, its length and the events at hand tell.
-    pub fn log_behind(&self, at_hand: &[Event], count: usize) -> Option<Vec<Event>> {
-        let fits = |log: &&Vec<Event>| {
-            log.len() >= count
-                && at_hand.iter().all(|event| {
-                    let index = usize::try_from(event.seq()).unwrap();
-                    index >= count || log[index] == *event
-                })
-        };
-        let logs = std::iter::once(&self.accepted).chain(&self.perhaps_closed).chain(&self.ghosts);
-        logs.into_iter().find(fits).map(|log| log[..count].to_vec())
+    /// The first `count` events of a log that is stored, if it is one of those that may be.
+    pub fn log_behind(&self, found: &[Event], count: usize) -> Option<Vec<Event>> {
+        let found = found.get(..count)?;
+        let mut logs = std::iter::once(&self.accepted).chain(&self.perhaps_closed).chain(&self.ghosts);
+        logs.any(|log| log.starts_with(found)).then(|| found.to_vec())
     }
 
     /// Checks that a log, or its absence, is one that may be found now.

@@ -115,6 +115,11 @@ impl World {
 
     fn unsettle(&mut self, removed: Removed, error: BackendError, moving: bool) {
         self.fine(&error.into(), &[]);
+        let place = self.model.sessions.get(&removed.name);
+        if moving && place.is_some_and(|known| known.durable > 0 && !known.perhaps_deleted) {
+            // Nothing replaces a session that is there, whatever failed before that was seen.
+            return self.model.trash.push(removed);
+        }
         let Removed { name, known, .. } = removed;
         if moving {
             let before = self.model.sessions.remove(&name).unwrap_or_default();

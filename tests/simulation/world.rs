@@ -231,11 +231,18 @@ impl World {
         }
     }
 
+    /// The events that another process would find.
+    fn on_disk(&self, name: &str) -> Vec<Event> {
+        let engine = engine_options(&self.files.copy(0)).open(ROOT).unwrap();
+        stored(&engine, name).as_deref().map(events_of).unwrap_or_default()
+    }
+
     /// Checks a session that was resumed, and takes down what is known of it now.
     fn resumed(&mut self, name: &str, live: &Live) {
         let stored_count = usize::try_from(live.recovery().events).unwrap();
+        let on_disk = self.on_disk(name);
         let known = self.model.sessions.get_mut(name).unwrap_or_else(|| panic!("{name} was never made"));
-        let log = known.log_behind(&live.events(..), stored_count);
+        let log = known.log_behind(&on_disk, stored_count);
         let mut log = log.unwrap_or_else(|| panic!("{name} is resumed with a log that it never had"));
         assert!(stored_count >= known.durable || known.perhaps_deleted || known.durable == 0);
         log.extend(closers(&log, &id(name)));
@@ -364,7 +371,7 @@ impl World {
                     before.is_none_or(|before| before.durable == 0 || before.perhaps_deleted),
                     "{child} is forked over a session"
                 );
-                let log = self.model.sessions[name].log_behind(&born.events(..), seed);
+                let log = self.model.sessions[name].log_behind(&self.on_disk(child), seed);
                 let mut log = log.unwrap_or_else(|| panic!("{child} is forked from what {name} never was"));
                 assert!(closers(&log, &id(name)).is_empty(), "{child} is forked inside a turn");
                 let mark = wants_mark(&log);
