@@ -144,12 +144,15 @@ impl SessionDirectory {
     /// nobody's business but its maker's: neither counts.
     ///
     /// # Errors
-    /// As [`SessionDirectory::names`].
+    /// As [`SessionDirectory::names`]; a size that cannot be read is not left out.
     pub(crate) fn stored_bytes(&self) -> Result<u64, BackendError> {
         let mut bytes = 0_u64;
         for name in self.names()?.iter().filter(|name| !name.starts_with(TEMPORARY) && *name != LOCK_FILE) {
-            if let Ok(stat) = self.files.stat(&self.file(name)) {
-                bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 });
+            match self.files.stat(&self.file(name)) {
+                Ok(stat) => bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 }),
+                // Sealing took it away meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(self.io("reading the size of", &self.file(name), error)),
             }
         }
         Ok(bytes)
