@@ -107,6 +107,7 @@ impl Log {
     }
 
     /// Whether it holds more than `bytes`, about. Cost: a step an entry, until that is clear.
+    #[cfg(feature = "store")]
     pub(crate) fn is_heavier_than(&self, bytes: usize) -> bool {
         let closed = self.entries.iter().map(|entry| match entry {
             Entry::Event(event) => event.weight(),

@@ -8,6 +8,7 @@ use super::fork::{BoundaryError, ForkAt};
 use super::handle::Session;
 use super::history::Messages;
 use super::request::{ModelVisibleError, Request, RequestHead};
+#[cfg(feature = "store")]
 use super::seed::Prepared;
 use super::surface::Surface;
 use super::usage::Usage;
@@ -149,6 +150,7 @@ impl Session {
 
     /// The log up to and with `boundary` as a seed, if what is held in memory suffices for it; without events off
     /// the surface where they are more than `most_bytes` and need not be folded.
+    #[cfg(feature = "store")]
     pub(crate) fn prefix(&self, boundary: u64, most_bytes: usize) -> Option<Prepared> {
         self.state().prefix(boundary, most_bytes)
     }

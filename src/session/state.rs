@@ -88,6 +88,7 @@ impl State {
 
     /// The log up to and with `boundary` as a seed, if it reaches back no further than what is held. At the end of a log of more
     /// than `most_bytes` that is the state itself with its surface.
+    #[cfg(feature = "store")]
     pub(crate) fn prefix(&self, boundary: u64, most_bytes: usize) -> Option<Prepared> {
         let next_seq = boundary.checked_add(1)?;
         if next_seq == self.fold.next_seq && self.log.is_heavier_than(most_bytes) {
@@ -105,6 +106,7 @@ impl State {
         Some(Prepared { base, items: self.log.items(from, next_seq) })
     }
 
+    #[cfg(feature = "store")]
     fn surface_events(&self, fold: &Fold) -> Option<Vec<Event>> {
         fold.surface.nodes.iter().map(|node| self.event(*node)).collect()
     }
