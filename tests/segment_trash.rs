@@ -220,6 +220,25 @@ fn nothing_is_restored_over_what_stands_there_and_a_session_that_went_on_is_not_
 }
 
 #[test]
+fn r2_a_place_that_cannot_be_looked_at_is_not_free() {
+    for call in 1_u64..9 {
+        let files = store(3);
+        let engine = engine(&files);
+        let session = Path::new("/store/sessions/s");
+        engine.trash(&id("s")).unwrap();
+        files.create_directory(session).unwrap();
+        let trashed = only(&engine);
+        files.fail(Fault { call, operation: None, lasting: false, kind: FaultKind::Errno(libc::EIO) });
+        engine.restore(&trashed).unwrap_err();
+        files.heal();
+        assert_eq!(files.read_directory(session).unwrap(), Vec::<String>::new(), "call {call}");
+        files.remove_directory(session).unwrap();
+        engine.restore(&only(&engine)).unwrap();
+        assert_eq!(lines(&events(&engine, "s")), lines(&expected(TOTAL)));
+    }
+}
+
+#[test]
 fn long_hostile_and_damaged_sessions_go_and_come_back() {
     let home = tempfile::tempdir().unwrap();
     let engine = Engine::open(home.path()).unwrap();

@@ -96,8 +96,10 @@ impl Engine {
             error
         };
         // A directory without entries would be replaced; it is not ours to remove.
-        if site.files.stat(&target).is_ok() {
-            return Err(exists());
+        match site.files.stat(&target) {
+            Ok(_) => return Err(exists()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(directory.io("looking at the place of", &target, error)),
         }
         directory.check()?;
         self.make_store()?;
