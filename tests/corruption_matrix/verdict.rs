@@ -96,8 +96,8 @@ fn blocks_end(segment: &Path) -> Option<u64> {
     let text = zstd::decode_all(bytes.get(start..start.checked_add(stored)?)?).ok()?;
     let footer: Value = serde_json::from_slice(&text).ok()?;
     let last = footer["blocks"].as_array()?.last()?;
-    let parts = ["conversation", "marks", "text"].map(|part| last[part]["stored"].as_u64().unwrap());
-    Some(last["offset"].as_u64()? + parts.iter().sum::<u64>())
+    let parts = ["conversation", "marks", "text"].map(|part| last[part]["stored"].as_u64());
+    parts.into_iter().try_fold(last["offset"].as_u64()?, |end, part| end.checked_add(part?))
 }
 
 pub fn store(root: &Path) -> Result<Store<SegmentBackend>, BackendError> {

@@ -292,3 +292,44 @@ pub(crate) fn read_block(source: &Source, block: &BlockEntry, salt: u64) -> Resu
     let runs = decode_stream(&marks, &text, block.first_seq).ok_or_else(|| nonsense("its runs make no sense"))?;
     merge(events, runs, block.first_seq, block.next_seq).ok_or_else(|| nonsense("its parts do not fit together"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::event::NewEvent;
+    use crate::segment::files::{Access, Files, SimulatedFiles};
+
+    /// How many blocks are closed by events of these types and weights.
+    fn closed(events: &[(&str, usize)]) -> usize {
+        let files = SimulatedFiles::new(1);
+        files.overwrite(Path::new("/seg"), b"").unwrap();
+        let file = files.open(Path::new("/seg"), Access::Write).unwrap();
+        let mut writer = SealedWriter::new(&*file, 7, 0, 1);
+        for (seq, (event_type, weight)) in (0..).zip(events) {
+            let of = |length: usize| {
+                NewEvent::named(event_type, JsonText::parse(&format!("\"{}\"", "b".repeat(length))).unwrap()).at(seq, 1)
+            };
+            let event = of(weight - of(0).weight());
+            assert_eq!(event.weight(), *weight);
+            writer.push(Item::Event(event)).unwrap();
+        }
+        writer.blocks.len()
+    }
+
+    #[test]
+    fn a_block_closes_at_a_steps_end_from_its_size_on_and_anywhere_at_four_times_that() {
+        for (weight, count) in [(BLOCK_BYTES - 1, 0), (BLOCK_BYTES, 1), (BLOCK_BYTES + 1, 1)] {
+            assert_eq!(closed(&[("step/end", weight)]), count, "{weight}");
+            assert_eq!(closed(&[("turn/end", weight)]), count, "{weight}");
+            assert_eq!(closed(&[("app/x", weight)]), 0, "{weight}");
+            assert_eq!(closed(&[("app/x", weight - 1000), ("step/end", 1000)]), count, "{weight}");
+        }
+        let most = BLOCK_BYTES * PATIENCE;
+        for (weight, count) in [(most - 1, 0), (most, 1), (most + 1, 1), (2 * most, 1)] {
+            assert_eq!(closed(&[("app/x", weight)]), count, "{weight}");
+        }
+        assert_eq!(closed(&[("app/x", most), ("app/x", most)]), 2);
+    }
+}
