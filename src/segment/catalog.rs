@@ -177,7 +177,7 @@ impl Catalog {
     /// The session's summary: from its entry while that holds, else from its log.
     pub(crate) fn summary(&mut self, name: &str, directory: &SessionDirectory) -> Result<Summary, BackendError> {
         if let Some(summary) = self.entries.get(name).and_then(|entry| entry.summary(directory)) {
-            return Ok(summary);
+            return summary;
         }
         let before = stamps(directory);
         let summary = summarise(directory);
@@ -209,8 +209,8 @@ impl Entry {
         }
     }
 
-    /// The summary, if the session's files are still those that it was made from.
-    fn summary(&self, directory: &SessionDirectory) -> Option<Summary> {
+    /// The summary, if the session's files are still those that it was made from; or why it cannot be told who has it open.
+    fn summary(&self, directory: &SessionDirectory) -> Option<Result<Summary, BackendError>> {
         let holds = self.stamps.iter().all(|stamp| stamp_of(directory, &stamp.name).as_ref() == Some(stamp));
         if !holds {
             return None;
@@ -222,7 +222,9 @@ impl Entry {
             return None;
         }
         let has_journal = self.stamps.iter().any(|stamp| journal::seq_of(&stamp.name, "log").is_some());
-        Some(Summary {
+        // A writer always has a journal.
+        let live = if has_journal { lock::is_live(directory) } else { Ok(false) };
+        Some(live.map(|live| Summary {
             header,
             events: self.events,
             turns: self.turns,
@@ -232,9 +234,8 @@ impl Entry {
             bytes: self.bytes,
             torn: None,
             invalid: None,
-            // A writer always has a journal.
-            live: has_journal && lock::is_live(directory),
-        })
+            live,
+        }))
     }
 }
 
@@ -259,7 +260,7 @@ fn summarise(directory: &SessionDirectory) -> Result<Summary, BackendError> {
     let header = directory.read_header()?;
     // The directory's name may be too short to tell the id; the header, which fits the name, tells it.
     let directory = &SessionDirectory { id: header.session_id().ok(), ..directory.clone() };
-    let live = lock::is_live(directory);
+    let live = lock::is_live(directory)?;
     let log = log::scan(directory)?;
     let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint(directory));
     let fold = checkpoint.and_then(|checkpoint| Fold::from_checkpoint(&checkpoint).ok());

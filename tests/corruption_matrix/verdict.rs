@@ -81,6 +81,11 @@ impl Refusal {
         class.into_iter().chain(file).chain(offset).collect()
     }
 
+    /// Whether it cannot be told who has the session open.
+    pub fn is_of_the_lock(&self) -> bool {
+        self.kind != ErrorKind::Damaged && self.file.as_ref().is_some_and(|file| file.ends_with("lock"))
+    }
+
     /// Whether it is about a sealed block, which only those refuse who want its events.
     pub fn is_of_a_block(&self) -> bool {
         let (Some(file), Some(offset)) = (&self.file, self.offset) else { return false };
@@ -129,6 +134,11 @@ pub async fn look(store: &Store<SegmentBackend>, name: &str, total: u64, what: &
     let check = engine.verify(&id(name));
     let verdict = verified(&check, total, what);
     read_agrees(engine, name, &verdict, check.events, what);
+    let verdict = match engine.open_session(&id(name)) {
+        // Everybody but a plain reader asks whether a writer is there.
+        Err(error) if Refusal::of(&error).is_of_the_lock() => Verdict::Refused(Refusal::of(&error)),
+        _ => verdict,
+    };
     inspect_agrees(store, name, total, &verdict, what).await;
     listing_agrees(store, name, total, &verdict, what).await;
     verdict
@@ -223,9 +233,10 @@ pub async fn resume_agrees(store: &Store<SegmentBackend>, name: &str, total: u64
         }
         Err(error) => {
             let refusal = Refusal::of_store(&error);
+            // Without a lock, its own or the store's, that can be taken a session can be read and not written.
             let of_lock = refusal.file.as_ref().is_some_and(|file| file.ends_with("lock"));
-            // Without its lock a session can be read and not written.
-            if !of_lock {
+            let no_lock = of_lock && !matches!(verdict, Verdict::Refused(refusal) if refusal.is_of_the_lock());
+            if !no_lock {
                 same_refusal(verdict, &refusal, &format!("{what}: {error}"));
             }
         }

@@ -64,6 +64,8 @@ struct Shared {
     root: PathBuf,
     site: Site,
     trust_directory: bool,
+    /// The mode of the root, if others might write to it when it was opened.
+    open_to_others: Option<u32>,
     store: Mutex<StoreState>,
     writers: Mutex<HashMap<SessionId, Arc<Mutex<Writer>>>>,
     /// Sessions that became visible although their creation was reported as failed; taken back before the id is used again.
@@ -109,7 +111,7 @@ impl Engine {
         let EngineOptions { files, rotate_at, compress, background_sealing, seed, trust_directory } = options;
         let failed = |error| BackendError::io("opening the store", root, error);
         let root = resolved(&*files, root).map_err(failed)?;
-        match files.stat(&root) {
+        let open_to_others = match files.stat(&root) {
             Ok(stat) if stat.kind != FileKind::Directory => {
                 return Err(
                     BackendError::new(ErrorKind::Invalid, "a store is a directory; this is not").with_file(root)
@@ -117,9 +119,10 @@ impl Engine {
             }
             Ok(stat) if stat.mode & 0o022 != 0 => {
                 tracing::warn!(store = %root.display(), mode = format!("{:o}", stat.mode), "others may write to the store");
+                Some(stat.mode)
             }
-            _ => {}
-        }
+            _ => None,
+        };
         let sessions = root.join(SESSIONS);
         if files.stat(&sessions).is_ok() {
             trust::check_kind(&*files, &sessions)?;
@@ -137,6 +140,7 @@ impl Engine {
             root,
             site,
             trust_directory,
+            open_to_others,
             store: Mutex::new(StoreState { id, ready: None }),
             writers: Mutex::default(),
             stuck: Mutex::default(),
@@ -144,6 +148,12 @@ impl Engine {
             catalog: Mutex::default(),
             sealer: background_sealing.then(Sealer::default),
         })))
+    }
+
+    /// The permission bits of the store's directory, if its group or everybody might write to it when it was opened: whoever may, can
+    /// lead what is written there elsewhere. For a warning to people; it is also said through `tracing`.
+    pub fn open_to_others(&self) -> Option<u32> {
+        self.0.open_to_others
     }
 
     /// The store's directory, with links resolved.
@@ -201,7 +211,7 @@ impl Engine {
         let directory = self.directory(id);
         directory.check()?;
         let header = directory.read_header()?;
-        let live = lock::is_live(&directory);
+        let live = lock::is_live(&directory)?;
         let log = log::scan(&directory)?;
         let head = self.head_of_log(&log)?;
         let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint(&directory));
@@ -441,7 +451,10 @@ impl Engine {
     }
 
     /// Who has a session open for writing, as far as its lock's note says; `None` when nobody has. For messages to people.
-    pub fn holder(&self, id: &SessionId) -> Option<Holder> {
+    ///
+    /// # Errors
+    /// I/O, also a lock that may not be read: then it cannot be told whether somebody has it open.
+    pub fn holder(&self, id: &SessionId) -> Result<Option<Holder>, BackendError> {
         lock::holder(&self.directory(id))
     }
 
