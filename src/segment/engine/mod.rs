@@ -2,6 +2,7 @@
 
 mod checking;
 mod creation;
+mod keepers;
 mod listing;
 mod making;
 mod options;
@@ -40,6 +41,7 @@ use crate::backend::{
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 use crate::sync::lock as locked;
 
+use keepers::Keepers;
 pub use options::EngineOptions;
 pub use salvage::Remains;
 pub use sections::{SectionBytes, Sections};
@@ -72,6 +74,7 @@ struct Shared {
     stuck: Mutex<HashMap<SessionId, Box<Writer>>>,
     readers: Mutex<Vec<(SessionId, Reader)>>,
     catalog: Mutex<Option<Catalog>>,
+    keepers: Keepers,
     sealer: Option<Sealer>,
 }
 
@@ -146,6 +149,7 @@ impl Engine {
             stuck: Mutex::default(),
             readers: Mutex::default(),
             catalog: Mutex::default(),
+            keepers: Keepers::default(),
             sealer: background_sealing.then(Sealer::default),
         })))
     }
