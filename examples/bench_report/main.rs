@@ -55,7 +55,7 @@ fn main() {
     let has = |word: &str| words.iter().any(|given| given == word);
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let usual = if has("--quick") { "target/report" } else { "benches/report" };
-    let to = value_of(&words, "--to").map(PathBuf::from).unwrap_or_else(|| package.join(usual));
+    let to = value_of(&words, "--to").map_or_else(|| package.join(usual), PathBuf::from);
     fs::create_dir_all(&to).expect("a directory for the report");
     let kept = to.join("report.json");
     let report = if has("--draw") {
