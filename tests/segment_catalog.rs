@@ -3,14 +3,15 @@
 
 mod segment_common;
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use segment_common::{append, create, header, id};
-use sessionlog::backend::{Expected, Head};
+use sessionlog::backend::{Expected, Head, ReadLimit};
 use sessionlog::event::{Batch, Event, JsonText, NewEvent};
-use sessionlog::segment::files::{Operation, SimulatedFiles};
+use sessionlog::segment::files::{Access, File, Files, Operation, SimulatedFiles, Stat};
 use sessionlog::segment::{Engine, EngineOptions, SealOptions, Summarised, Summary};
 
 const CATALOG: &str = "/store/catalog";
@@ -110,6 +111,82 @@ fn e5_damage_shows_whether_or_not_the_session_was_catalogued() {
     assert!(lines[0].starts_with("a: ") && !lines[0].contains("Summary"), "{}", lines[0]);
     assert!(lines[1].contains("Summary"));
     assert_eq!(shown_afresh(&files), lines);
+}
+
+/// Files whose change times stand still, as they do where a device loses what nobody wrote to.
+#[derive(Debug)]
+struct Rotting(SimulatedFiles);
+
+impl Files for Rotting {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn File>> {
+        self.0.open(path, access)
+    }
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.create_directory(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_file(path)
+    }
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_directory(path)
+    }
+    fn read_directory(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.0.read_directory(path)
+    }
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.sync_directory(path)
+    }
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        Ok(Stat { changed: (0, 0), ..self.0.stat(path)? })
+    }
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.0.resolve(path)
+    }
+}
+
+#[test]
+fn r4_what_rots_without_a_write_is_told_by_whoever_reads_it_and_by_no_listing_that_does_not() {
+    let files = SimulatedFiles::new(1);
+    let rotting = || EngineOptions::new().files(Arc::new(Rotting(files.clone()))).open(Path::new("/store")).unwrap();
+    let engine = rotting();
+    let head = create(&engine, "a", 9);
+    engine.release(&id("a"), head.epoch).unwrap();
+    shown(&engine);
+    let journal = engine.locate(&id("a")).join("00000000000000000000.log");
+    let mut bytes = files.contents(&journal).unwrap();
+    bytes[20] ^= 1;
+    files.overwrite(&journal, &bytes).unwrap();
+    let engine = rotting();
+    assert!(shown(&engine)[0].contains("events: 9"), "the entry holds: {:?}", shown(&engine));
+    let told = engine.verify(&id("a")).error.unwrap();
+    assert_eq!(told.file.as_deref(), Some(&*journal));
+    assert_eq!(engine.open_session(&id("a")).unwrap_err().to_string(), told.to_string());
+    assert_eq!(engine.read(&id("a"), 0, ReadLimit::default()).unwrap_err().to_string(), told.to_string());
+    assert_eq!(engine.take_over(&id("a")).unwrap_err().to_string(), told.to_string());
+    // Without the entry, or once anything touches the file, the listing says the same.
+    files.overwrite(Path::new(CATALOG), b"no catalogue at all").unwrap();
+    assert_eq!(shown(&rotting())[0], format!("a: {told}"));
+}
+
+#[test]
+fn a_listing_looks_again_when_any_file_changes_that_a_fork_depends_on() {
+    let files = SimulatedFiles::new(1);
+    let engine = open(&files);
+    let head = create(&engine, "a", 30);
+    engine.release(&id("a"), head.epoch).unwrap();
+    engine.seal(&id("a"), SealOptions::default()).unwrap();
+    engine.fork(&id("a"), 12, &header("b")).unwrap();
+    shown(&engine);
+    let list = engine.locate(&id("b")).join("shared");
+    let mut bytes = files.contents(&list).unwrap();
+    bytes[9] ^= 1;
+    files.overwrite(&list, &bytes).unwrap();
+    let told = engine.verify(&id("b")).error.unwrap();
+    assert_eq!(shown(&engine)[1], format!("b: {told}"));
+    assert_eq!(shown(&open(&files))[1], format!("b: {told}"));
 }
 
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::bytes::{crc, u32_at};
-use super::directory::{HEADER_FILE, SessionDirectory, read_small};
+use super::directory::{SessionDirectory, read_small};
 use super::files::{Access, FileKind, Files, write_all_at};
 use super::journal;
 use super::key;
@@ -26,9 +26,6 @@ use crate::session::validator::InvalidEvent;
 
 /// Name of the catalogue in the store's directory.
 pub(crate) const CATALOG_FILE: &str = "catalog";
-
-/// The kinds of file that a log is made of.
-const EXTENSIONS: [&str; 2] = ["log", "seg"];
 
 /// Names of catalogues that are being written.
 const UNFINISHED: &str = ".tmp-catalog-";
@@ -249,10 +246,9 @@ fn stamp_of(directory: &SessionDirectory, name: &str) -> Option<Stamp> {
     Some(Stamp { name: name.to_owned(), inode: stat.identity.inode, length, changed: stat.changed })
 }
 
-/// Stamps of the directory and of every file that the log or the header is made of.
+/// Stamps of the directory and of everything in it that counts.
 fn stamps(directory: &SessionDirectory) -> Option<Vec<Stamp>> {
-    let mut names = directory.names().ok()?;
-    names.retain(|name| name == HEADER_FILE || EXTENSIONS.iter().any(|kind| journal::seq_of(name, kind).is_some()));
+    let mut names = directory.counted_names().ok()?;
     names.sort_unstable();
     std::iter::once("").chain(names.iter().map(String::as_str)).map(|name| stamp_of(directory, name)).collect()
 }
