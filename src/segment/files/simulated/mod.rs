@@ -171,9 +171,7 @@ impl State {
     fn stat(&self, number: u64) -> io::Result<Stat> {
         let (kind, length, mode, changed) = match self.inodes.get(&number) {
             Some(Inode::File(file)) => (FileKind::File, file.live.len() as u64, 0o600, change_time([&file.live[..]])),
-            Some(Inode::Directory(directory)) => {
-                (FileKind::Directory, 0, 0o700, directory.change_time())
-            }
+            Some(Inode::Directory(directory)) => (FileKind::Directory, 0, 0o700, directory.change_time()),
             None => return Err(errno(libc::ENOENT)),
         };
         let links = self.links(number);
