@@ -202,7 +202,7 @@ async fn listing_agrees(store: &Store<SegmentBackend>, name: &str, total: u64, v
     let entry = store.backend().engine().summaries().unwrap().into_iter().find(|entry| entry.name == name);
     match entry.map(|entry| entry.summary) {
         Some(Ok(summary)) => {
-            let torn = summary.torn;
+            let torn = summary.torn.clone();
             let torn = torn.map(|torn| Torn { file: torn.file.unwrap(), offset: torn.offset, bytes: torn.bytes });
             succeeded(verdict, summary.events, torn, total, &format!("{what}: listing"));
         }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::builder::Site;
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Stamp};
 use super::directory::SessionDirectory;
 use super::fetch;
 use super::files::{FileKind, Files, Identity};
@@ -70,6 +70,8 @@ struct Shared {
     stuck: Mutex<HashMap<SessionId, Box<Writer>>>,
     readers: Mutex<Vec<(SessionId, Reader)>>,
     catalog: Mutex<Option<Catalog>>,
+    /// Names of all sessions, and the state of their directory in which it had these.
+    names: Mutex<Option<(Stamp, Arc<[String]>)>>,
     sealer: Option<Sealer>,
 }
 
@@ -142,6 +144,7 @@ impl Engine {
             stuck: Mutex::default(),
             readers: Mutex::default(),
             catalog: Mutex::default(),
+            names: Mutex::default(),
             sealer: background_sealing.then(Sealer::default),
         })))
     }
