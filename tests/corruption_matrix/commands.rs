@@ -109,7 +109,10 @@ fn ls(root: &Path, judged: &[Judged], what: &str) {
             Verdict::Prefix(count, Some(torn)) => {
                 assert!(row["events"] == *count && error.contains(&format!("{} bytes", torn.bytes)), "{what}");
             }
-            Verdict::Refused(refusal) if refusal.is_of_a_block() && row["state"] != "damaged" => {
+            Verdict::Refused(refusal)
+                if refusal.is_of_a_checkpoint()
+                    || (refusal.is_of_a_block() || refusal.is_of_the_lock()) && row["state"] != "damaged" =>
+            {
                 assert!(error.is_empty() && row["events"] == *total, "{what}");
             }
             Verdict::Refused(refusal) => {
@@ -133,6 +136,7 @@ fn events(root: &Path, (name, total, verdict): &Judged, what: &str) {
         Verdict::Identical => (0, Some(*total)),
         Verdict::Prefix(count, _) => (0, Some(*count)),
         Verdict::Refused(refusal) if refusal.is_of_the_lock() => (0, Some(*total)),
+        Verdict::Refused(refusal) if refusal.is_of_a_checkpoint() => (0, Some(*total)),
         Verdict::Refused(refusal) => {
             refusal.words().iter().for_each(|word| assert!(ran.err.contains(word), "{what}: {word}"));
             (if refusal.kind == ErrorKind::NotFound { 3 } else { 1 }, refusal.intact_before)
