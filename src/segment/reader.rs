@@ -80,15 +80,14 @@ impl SealedPlace {
             return Ok(());
         }
         self.block = None;
-        let items = match recent.and_then(|recent| recent.get(&self.segment, wanted)) {
-            Some(items) => items,
-            None => {
-                let items = Arc::new(self.segment.block(directory, wanted)?);
-                if let Some(recent) = recent {
-                    recent.put(&self.segment, wanted, &items);
-                }
-                items
+        let items = if let Some(items) = recent.and_then(|recent| recent.get(&self.segment, wanted)) {
+            items
+        } else {
+            let items = Arc::new(self.segment.block(directory, wanted)?);
+            if let Some(recent) = recent {
+                recent.put(&self.segment, wanted, &items);
             }
+            items
         };
         self.block = Some((wanted, items));
         Ok(())
