@@ -12,8 +12,9 @@ mod agent;
 mod store_common;
 
 use proptest::prelude::*;
-use sessionlog::backend::Backend;
-use sessionlog::backend::memory::MemoryBackend;
+use sessionlog::backend::memory::{Fault, MemoryBackend, Operation};
+use sessionlog::backend::{Backend, ErrorKind};
+use sessionlog::event::control::{TurnEnd, TurnStart};
 use sessionlog::event::message::UserMessage;
 use sessionlog::event::{JsonText, NewEvent, Placement, SessionHeader};
 use sessionlog::segment::SegmentBackend;
@@ -99,6 +100,29 @@ async fn play<B: Backend>(store: Store<B>, case: &Case) {
     assert_eq!(lines(&held), stored(&store, "child").await[first..]);
     child.close().await.unwrap();
     store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn l5_a_live_session_hands_its_state_on_and_its_child_is_not_read() {
+    for (note, held_from) in [(10, 0), (1_100_000, 5)] {
+        let backend = MemoryBackend::new();
+        let store = options().open(backend.clone()).unwrap();
+        let source = store.create(SessionHeader::new("source")).await.unwrap();
+        let text = JsonText::parse(&format!("\"{}\"", "n".repeat(note))).unwrap();
+        source.append_event(NewEvent::named("app/note", text)).unwrap();
+        source.append_surface(UserMessage::text("hello"), Placement::append()).unwrap();
+        source.append(TurnStart::new(1)).unwrap();
+        source.append(TurnEnd::completed(1)).unwrap();
+        source.append_surface(UserMessage::text("more"), Placement::append()).unwrap();
+        // This backend's own fork reads the source to copy it; whoever reads a session opens it first.
+        backend.inject(Operation::Open, Fault::Fail(ErrorKind::Io));
+        let child = store.fork(&source, ForkAt::End, "child").await.unwrap();
+        assert_eq!((child.next_seq(), child.first_held_seq()), (6, held_from), "of {note} bytes");
+        assert_eq!(child.messages(), source.messages());
+        backend.clear_faults();
+        child.flush().await.unwrap();
+        assert_eq!(stored(&store, "child").await[..5], stored(&store, "source").await[..]);
+    }
 }
 
 fn run(future: impl Future<Output = ()>) {

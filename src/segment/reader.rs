@@ -480,23 +480,27 @@ impl Reader {
     fn next_at_fault(&mut self) -> BackendError {
         let Some(Place { scanner, successor }) = self.place.take() else { return self.directory.not_found() };
         let found = scanner.next_seq;
-        let linked = !matches!(successor, Successor::Faulty(_));
-        let successor = successor.name().unwrap_or(found);
-        let judged = match Journal::open(&self.directory, successor, found) {
+        let newest = matches!(successor, Successor::Headless(_));
+        let name = successor.name().unwrap_or(found);
+        let judged = match Journal::open(&self.directory, name, found) {
             Ok(Opening::Sound(next)) => log::check_link(&self.directory, &scanner.journal.header, &next),
-            // One that is cut within its header is missing, unless it is the newest; then it starts elsewhere.
+            Ok(Opening::Cut(_)) if !newest => Err(log::cut_within_header(&self.directory, name, found)),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };
-        if let Err(mut error) = judged {
-            if let Some(damage) = &mut error.damage {
-                damage.intact_before = found;
+        match judged.and_then(|()| log::check_start(&self.directory, name, name, found)) {
+            Ok(()) => {
+                let detail = format!("the log goes on at seq {found}, but not in the next file there is; try again");
+                let path = self.directory.file(&journal::file_name(name));
+                self.directory.damage(DamageClass::Gap, &path, Some(0), found, detail)
             }
-            return error;
+            Err(mut error) => {
+                if let Some(damage) = &mut error.damage {
+                    damage.intact_before = found;
+                }
+                error
+            }
         }
-        let class = if found > successor && linked { DamageClass::Overlap } else { DamageClass::Gap };
-        let detail = format!("this journal ends at seq {found}, the next one starts at seq {successor}");
-        self.directory.damage(class, &scanner.journal.path, Some(scanner.offset), found, detail)
     }
 
     /// Bytes that are no record: looked at afresh once, then judged as every reader judges them.

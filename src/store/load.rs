@@ -55,10 +55,7 @@ impl<B: Backend> Store<B> {
             return Err(SessionError::from(invalid).into());
         }
         self.check_vocabulary(id, &tail.fold)?;
-        let (seed, fold) = tail.finish();
-        let surface = seed.base.iter().flat_map(|(_, events)| events);
-        let weight = surface.map(Event::weight).sum::<usize>() + seed.items.iter().map(Item::weight).sum::<usize>();
-        Ok(Loaded { header, head, seed: Arc::new(seed), fold: Arc::new(fold), live, torn, weight })
+        Ok(Loaded { live, torn, ..Loaded::of(header, head, tail) })
     }
 
     /// The checkpoint's state with the events that it names. A checkpoint is derived and never trusted over the log: one that
@@ -118,17 +115,15 @@ impl Loaded {
         for item in prefix.items {
             tail.take(item).ok()?;
         }
+        (tail.fold.next_seq() == head.next_seq).then(|| Self::of(header, head, tail))
+    }
+
+    /// A whole session that nobody has open.
+    fn of(header: SessionHeader, head: Head, tail: Tail) -> Self {
         let (seed, fold) = tail.finish();
-        let whole = fold.next_seq() == head.next_seq;
-        whole.then(|| Self {
-            header,
-            head,
-            seed: Arc::new(seed),
-            fold: Arc::new(fold),
-            live: false,
-            torn: None,
-            weight: 0,
-        })
+        let surface = seed.base.iter().flat_map(|(_, events)| events);
+        let weight = surface.map(Event::weight).sum::<usize>() + seed.items.iter().map(Item::weight).sum::<usize>();
+        Self { header, head, seed: Arc::new(seed), fold: Arc::new(fold), live: false, torn: None, weight }
     }
 
     /// The closers of an orphaned turn (section 8), if there is one.

@@ -107,6 +107,13 @@ fn digest(files: &SimulatedFiles, top: &Path) -> u64 {
     hasher.finish()
 }
 
+/// What a session that was just opened holds in memory is the end of its log.
+fn assert_held(live: &Live, log: &[Event], name: &str) {
+    let held = live.events(..);
+    let first = held.first().map_or(log.len(), |event| usize::try_from(event.seq()).unwrap());
+    assert_eq!(held, log[first..], "{name}: what is held");
+}
+
 fn events_of(items: &[Item]) -> Vec<Event> {
     items.iter().flat_map(Item::events).collect()
 }
@@ -252,6 +259,7 @@ impl World {
         assert_eq!(next, durable + usize::from(mark), "{name}: closers and mark are exactly those of the rules");
         log.extend(live.events(durable as u64..));
         assert_eq!(live.events(stored_count as u64..), log[stored_count..], "{name}: the closers");
+        assert_held(live, &log, name);
         assert!(live.open_turn().is_none());
         *known = Known { accepted: log, durable, ..Known::default() };
         self.did("resume");
@@ -378,6 +386,7 @@ impl World {
                 assert_eq!(born.next_seq(), log.len() as u64 + u64::from(mark));
                 let durable = log.len();
                 log.extend(born.events(durable as u64..));
+                assert_held(&born, &log, child);
                 assert_eq!(born.header().parent_session.as_deref(), Some(name));
                 self.model.sessions.insert(child.to_owned(), Known { accepted: log, durable, ..Known::default() });
                 self.openings += 1;

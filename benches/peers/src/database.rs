@@ -124,7 +124,7 @@ impl Peer for Sqlite {
         lines.concat()
     }
 
-    fn fork(&self, session: u64, child: u64) -> Duration {
+    fn fork(&self, session: u64, child: u64) -> Option<Duration> {
         let connection = self.lock();
         let start = Instant::now();
         connection.execute_batch("BEGIN IMMEDIATE").expect("a transaction");
@@ -139,7 +139,7 @@ impl Peer for Sqlite {
         let elapsed = start.elapsed();
         connection.execute("DELETE FROM events WHERE session = ?1", [child]).expect("a deletion");
         connection.execute("DELETE FROM sessions WHERE id = ?1", [child]).expect("a deletion");
-        elapsed
+        Some(elapsed)
     }
 
     fn close(&self) {

@@ -1,6 +1,6 @@
-//! Programs over the public interface - create, append, replace, flush, rotate, seal, fork, delete, trash, restore, discard, rebuild, list,
-//! inspect, follow, reopen, die, crash - with calls that fail after a countdown, on a simulated disk, checked after every step against a plain model. The steps, the
-//! model and the checks are those of the simulation tests.
+//! Programs over the public interface - create, append, replace, flush, rotate, seal, fork, delete, trash, restore, discard, rebuild,
+//! list, inspect, follow, reopen, die, crash - with calls that fail after a countdown, on a simulated disk, checked after every step
+//! against a plain model. The steps, the model and the checks are those of the simulation tests.
 
 use std::cell::LazyCell;
 

@@ -195,12 +195,7 @@ pub(crate) fn read_footer(file: &dyn File, length: u64, salt: u64) -> Result<Foo
     let trailer = trailer.ok_or_else(|| damaged(at, "its last bytes are no trailer"))?;
     let stored = read_part(file, trailer.offset, trailer.stored, trailer.crc, salt)?;
     let footer = Footer::decode(&trailer, &stored, FIRST_RECORD);
-    let footer = footer.ok_or_else(|| damaged(trailer.offset, "its footer makes no sense"))?;
-    if let Some(part) = footer.checkpoint {
-        let at = trailer.offset.saturating_sub(u64::from(part.stored));
-        read_part(file, at, part.stored, part.crc, salt)?;
-    }
-    Ok(footer)
+    footer.ok_or_else(|| damaged(trailer.offset, "its footer makes no sense"))
 }
 
 /// Reads the checkpoint that stands at `offset`.
