@@ -642,12 +642,12 @@ impl Shared {
         let directory = self.writer.locate(&id(NAMES[name]));
         let mut names = self.files.read_directory(&directory).unwrap();
         names.retain(|name| name != "lock" && name != "torn");
-        let path = directory.join(&names[pick as usize % names.len()]);
+        let path = directory.join(&names[usize::from(pick.to_le_bytes()[0]) % names.len()]);
         let bytes = self.files.contents(&path).unwrap();
         let mut wrong = bytes.clone();
         match wrong.len() {
             0 => wrong.push(1),
-            length => wrong[(pick >> 8) as usize % length] ^= 1 << (pick % 8),
+            length => wrong[usize::try_from(pick >> 8).unwrap() % length] ^= 1 << (pick % 8),
         }
         self.files.overwrite(&path, &wrong).unwrap();
         let truth = shown_afresh(&self.files);

@@ -291,3 +291,47 @@ impl Slot {
         (Some(Summarised { name: shown, summary: summary.map(Arc::new) }), cost)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::backend::Expected;
+    use crate::event::{Batch, JsonText, NewEvent, SessionId};
+    use crate::segment::EngineOptions;
+    use crate::segment::files::SimulatedFiles;
+
+    #[test]
+    fn what_there_is_no_room_for_is_read_again_and_no_reason_to_write() {
+        let files = SimulatedFiles::new(1);
+        let engine = EngineOptions::new().files(Arc::new(files.clone())).open(Path::new("/store")).unwrap();
+        let names: Arc<[String]> = ["a", "b", "c"].map(str::to_owned).into();
+        for name in names.iter() {
+            let id = SessionId::new(name).unwrap();
+            let event = NewEvent::named("x/y", JsonText::parse("1").unwrap()).at(0, 0);
+            let batch = Batch::pack([event]).unwrap();
+            let head = engine.append(&id, Some(&SessionHeader::new(name)), Expected::ABSENT, &batch).unwrap();
+            engine.release(&id, head.epoch).unwrap();
+        }
+        let files: Arc<dyn Files> = Arc::new(files);
+        let path = Path::new("/store/sessions");
+        let sessions = || Sessions::new(&files, path, SystemTime::now());
+        let mut catalog = Catalog::default();
+        catalog.align(&names);
+        for (name, slot) in names.iter().zip(&mut catalog.slots) {
+            let (found, cost) = slot.look(name, &mut sessions());
+            assert!(found.unwrap().summary.is_ok());
+            catalog.unsaved += cost;
+        }
+        let Slot::Known(entry) = &catalog.slots[0] else { panic!("nothing is kept: {:?}", catalog.slots[0]) };
+        let (memory, unsaved) = (entry.memory(), catalog.unsaved);
+        assert!((size_of::<Entry>() + size_of::<Summary>()..2000).contains(&memory), "{memory} bytes a session");
+        catalog.keep_within(3 * memory);
+        assert!(catalog.slots.iter().all(|slot| matches!(slot, Slot::Known(_))) && catalog.unsaved == unsaved);
+        catalog.keep_within(2 * memory);
+        assert!(matches!(catalog.slots[..], [Slot::Known(_), Slot::Known(_), Slot::Empty]));
+        assert_eq!((unsaved, catalog.unsaved), (3, 2));
+        assert!(catalog.slots[2].look("c", &mut sessions()).0.unwrap().summary.is_ok());
+    }
+}
