@@ -372,15 +372,14 @@ fn r4_every_flipped_byte_of_a_session_is_reported_or_changes_nothing() {
 fn falsify_catalogue(home: &Home) {
     let path = home.store().join("catalog");
     // What changed a moment ago is not kept yet. The text begins with how many sessions there are.
-    let (bytes, mut text) = loop {
+    let listed = || {
         home.run(["ls"]).ok();
-        let bytes = fs::read(&path).unwrap();
+        let bytes = fs::read(&path).ok()?;
         let text = zstd::decode_all(&bytes[20..]).unwrap();
-        if text[0] == 3 {
-            break (bytes, text);
-        }
         std::thread::sleep(std::time::Duration::from_millis(20));
+        (text[0] == 3).then_some((bytes, text))
     };
+    let (bytes, mut text) = (0..1000).find_map(|_| listed()).expect("a catalogue of all sessions");
     // Behind a header's text stands how many events there are.
     let at = text.windows(2).position(|bytes| bytes == [b'}', 20]).unwrap();
     text[at + 1] = 21;

@@ -9,6 +9,7 @@ use super::files::{Files, Identity, RealFiles};
 use super::journal;
 use super::key;
 use super::log;
+use super::recent::RecentBlocks;
 use super::scan::{Content, Fault, Journal, Opening, Record, Scanner};
 use super::sealed::chain::{self, SealedEnd, Walk};
 use super::sealed::segment::Segment;
@@ -54,6 +55,8 @@ pub struct Reader {
     place: Option<Place>,
     sealed: Option<SealedPlace>,
     chain: Option<Chain>,
+    /// Where blocks are looked for before they are unpacked, and left when they were.
+    recent: Option<Arc<RecentBlocks>>,
 }
 
 /// Where in a sealed segment a reader stands.
@@ -61,23 +64,39 @@ pub struct Reader {
 struct SealedPlace {
     segment: Segment,
     /// The block that was unpacked last, by its index.
-    block: Option<(usize, Vec<Item>)>,
+    block: Option<(usize, Arc<Vec<Item>>)>,
 }
 
 impl SealedPlace {
     /// Unpacks the block that holds `seq`, if it is not at hand.
-    fn load(&mut self, directory: &SessionDirectory, seq: u64) -> Result<(), BackendError> {
+    fn load(
+        &mut self,
+        directory: &SessionDirectory,
+        recent: Option<&RecentBlocks>,
+        seq: u64,
+    ) -> Result<(), BackendError> {
         let Some(wanted) = self.segment.footer.block_of(seq) else { return Ok(()) };
-        if self.block.as_ref().is_none_or(|(index, _)| *index != wanted) {
-            self.block = None;
-            self.block = Some((wanted, self.segment.block(directory, wanted)?));
+        if self.block.as_ref().is_some_and(|(index, _)| *index == wanted) {
+            return Ok(());
         }
+        self.block = None;
+        let items = match recent.and_then(|recent| recent.get(&self.segment, wanted)) {
+            Some(items) => items,
+            None => {
+                let items = Arc::new(self.segment.block(directory, wanted)?);
+                if let Some(recent) = recent {
+                    recent.put(&self.segment, wanted, &items);
+                }
+                items
+            }
+        };
+        self.block = Some((wanted, items));
         Ok(())
     }
 
     /// The items at hand that end behind `seq`.
     fn items_from(&self, seq: u64) -> &[Item] {
-        let items = self.block.as_ref().map_or(&[][..], |(_, items)| items);
+        let items = self.block.as_ref().map_or(&[][..], |(_, items)| items.as_slice());
         items.get(items.partition_point(|item| item.next_seq() <= seq)..).unwrap_or_default()
     }
 }
@@ -199,11 +218,16 @@ impl Reader {
         directory.check()?;
         let header = directory.read_header()?;
         directory.id = header.session_id().ok();
-        Ok(Self { directory, header, identity: None, next_seq: 0, place: None, sealed: None, chain: None })
+        Ok(Self::over(directory, header))
     }
 
     pub(crate) fn over(directory: SessionDirectory, header: SessionHeader) -> Self {
-        Self { directory, header, identity: None, next_seq: 0, place: None, sealed: None, chain: None }
+        Self { directory, header, identity: None, next_seq: 0, place: None, sealed: None, chain: None, recent: None }
+    }
+
+    /// Shares the blocks it unpacks with other readers.
+    pub(crate) fn sharing(self, recent: &Arc<RecentBlocks>) -> Self {
+        Self { recent: Some(Arc::clone(recent)), ..self }
     }
 
     /// The session's header.
@@ -387,7 +411,7 @@ impl Reader {
         loop {
             if let Some(sealed) = &mut self.sealed {
                 if self.next_seq < sealed.segment.next_seq() {
-                    match sealed.load(&self.directory, self.next_seq) {
+                    match sealed.load(&self.directory, self.recent.as_deref(), self.next_seq) {
                         Ok(()) => return Ok(Look::Block),
                         Err(error) if relocations >= 2 => return Err(error),
                         Err(_) => relocations = relocations.max(1),

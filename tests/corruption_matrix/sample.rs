@@ -107,5 +107,7 @@ pub fn make(root: &Path) {
     drop(sealing);
     let engine = options().open(root).unwrap();
     grow(&engine, "s", SESSIONS[2].1);
+    // What changed a moment ago is not kept in the catalogue yet.
+    std::thread::sleep(std::time::Duration::from_millis(150));
     engine.summaries().unwrap();
 }

@@ -27,6 +27,7 @@ use super::lock;
 use super::log;
 use super::random::Random;
 use super::reader::Reader;
+use super::recent::RecentBlocks;
 use super::recovery;
 use super::seal::{self, Extent, SealOptions, Sealed};
 use super::sealer::{Job, Sealer};
@@ -69,6 +70,7 @@ struct Shared {
     /// Sessions that became visible although their creation was reported as failed; taken back before the id is used again.
     stuck: Mutex<HashMap<SessionId, Box<Writer>>>,
     readers: Mutex<Vec<(SessionId, Reader)>>,
+    recent: Arc<RecentBlocks>,
     catalog: Mutex<Option<Catalog>>,
     /// Names of all sessions, and the state of their directory in which it had these.
     names: Mutex<Option<(Stamp, Arc<[String]>)>>,
@@ -143,6 +145,7 @@ impl Engine {
             writers: Mutex::default(),
             stuck: Mutex::default(),
             readers: Mutex::default(),
+            recent: Arc::default(),
             catalog: Mutex::default(),
             names: Mutex::default(),
             sealer: background_sealing.then(Sealer::default),
@@ -191,6 +194,11 @@ impl Engine {
         Ok(Head { epoch: writer.epoch, next_seq: writer.next_seq, last_batch: writer.last_batch, revision })
     }
 
+    #[cfg(test)]
+    pub(super) fn recent(&self) -> &RecentBlocks {
+        &self.0.recent
+    }
+
     fn writer(&self, id: &SessionId) -> Option<Arc<Mutex<Writer>>> {
         locked(&self.0.writers).get(id).cloned()
     }
@@ -223,7 +231,9 @@ impl Engine {
     }
 
     /// Reads events from `from` on; see [`Backend::read`](crate::backend::Backend::read). Reading on where a page ended costs the
-    /// next page alone.
+    /// next page alone, and where it was read lately, sealed blocks are not unpacked again (up to 8 MiB of them are held): damage that
+    /// came to such a block since is not noticed here, as it is not noticed in what the system caches. [`Engine::verify`] and
+    /// [`Engine::reader`] read what is stored.
     ///
     /// # Errors
     /// As [`Reader::next_page`].
@@ -235,7 +245,7 @@ impl Engine {
         };
         let mut reader = match kept {
             Some(reader) => reader,
-            None => self.reader(id)?,
+            None => self.reader(id)?.sharing(&self.0.recent),
         };
         reader.seek(from);
         let page = reader.next_page(limit)?;
