@@ -130,6 +130,7 @@ fn catalog() {
         ("another-flag", changed(entry.start, 1)),
         ("not-free", changed(entry.start, 8)),
         ("another-stamp", changed(entry.end - 1, 1)),
+        ("another-id", changed(text.windows(8).position(|bytes| bytes == br#""id":"a""#).unwrap() + 6, 3)),
         ("no-stamps", bare),
         ("cut", text[..entry.end].to_vec()),
         ("empty", vec![0]),
