@@ -4,8 +4,9 @@
 
 mod cli_common;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use cli_common::{FAILED, Home, MISSING, READERS, USAGE, log, messages, said};
@@ -174,6 +175,33 @@ fn every_verb_on_a_good_store_with_and_without_json() {
     assert!(document["id"] == "good" && document["cut_bytes"] == 0 && document["closers"].is_array());
     let again = home.run(["repair", "good", "--json"]).ok().document();
     assert_eq!(again["closers"], serde_json::json!([]));
+}
+
+#[test]
+fn a_store_that_others_may_write_to_is_warned_about_once_unless_they_are_trusted() {
+    let home = Home::with_good();
+    let file = home.write("more.jsonl", messages("more", 2));
+    for (mode, who) in [(0o775, "its group"), (0o777, "everybody"), (0o702, "everybody")] {
+        fs::set_permissions(home.store(), Permissions::from_mode(mode)).unwrap();
+        for arguments in [&["ls"][..], &["ls", "--json"], &["events", "good", "--json"], &["verify"]] {
+            let ran = home.run(arguments).with(0).says(&[
+                who,
+                home.store().to_str().unwrap(),
+                &format!("{mode:o}"),
+                "chmod go-w",
+            ]);
+            assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+            assert!(ran.err.starts_with("sessionlog: warning: ") && !ran.out.contains("warning"));
+            let ran = cli_common::ran(home.command(arguments).env("SESSIONLOG_TRUST_STORE", "1"), b"");
+            assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+        }
+        let refused = mode & 0o002 != 0;
+        let ran = home.run(["import", &file, "--id", &format!("new-{mode:o}")]).with(i32::from(refused));
+        let warned = ran.err.lines().filter(|line| line.contains("warning: ")).count();
+        assert!(warned == 1 && ran.err.contains("reading works") == refused, "{}", ran.err);
+    }
+    fs::set_permissions(home.store(), Permissions::from_mode(0o755)).unwrap();
+    home.run(["ls"]).ok();
 }
 
 #[test]

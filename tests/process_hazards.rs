@@ -170,7 +170,7 @@ fn k4_a_lock_that_names_a_living_process_binds_nobody_if_the_kernel_does_not() {
     let lock = directory.join("sessions/s/lock");
     fs::write(&lock, format!("pid {}\nhost here\nsince 1\n", std::process::id())).unwrap();
     let engine = open(&directory);
-    assert!(engine.holder(&id("s")).is_none());
+    assert!(engine.holder(&id("s")).unwrap().is_none());
     let taken = engine.take_over(&id("s")).unwrap();
     assert!(taken.head.next_seq >= owned);
     for nonsense in [&b""[..], b"pid 99999999999999999999\n", &[0xff; 9000]] {

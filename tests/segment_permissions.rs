@@ -122,6 +122,7 @@ fn a_store_that_others_may_write_to_is_warned_about() {
         let said = warnings.0.lock().unwrap().join("\n");
         assert_eq!(said.contains("others may write to the store"), warned, "{mode:o}: {said}");
         assert!(!warned || said.contains(&root.display().to_string()) && said.contains(&format!("{mode:o}")), "{said}");
+        assert_eq!(engine.open_to_others().map(|mode| mode & 0o777), warned.then_some(mode));
         // Reading needs no more than that.
         assert_eq!(segment_common::lines(&events(&engine, "s")), segment_common::lines(&expected(3)));
         assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, mode, "the mode is left as it is");

@@ -30,6 +30,10 @@ impl Expected {
     pub const ABSENT: Expected = Expected { epoch: 0, next_seq: 0 };
 }
 
+/// Keeps an id free in a store until what it gives is dropped: nobody opens or creates a session of that id there meanwhile. It
+/// answers `Busy` where the id is live already, perhaps with nothing written yet, and `None` once the store is gone.
+pub type IdKeeper = Box<dyn Fn(&SessionId) -> Option<Result<Box<dyn Send>, BackendError>> + Send + Sync>;
+
 /// Identity of a stored batch, to find out whether an append whose answer was lost has landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchMark {
@@ -282,6 +286,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Has `observer` told of every attempt at such rewriting from now on, until it gives `false`.
     fn observe_sealing(&self, _observer: SealingObserver) {}
+
+    /// Is given a way to ask the store above to keep an id free. A medium that can put a session in its place by itself, without
+    /// being told to by that store, asks before it does; others need not remember it.
+    fn keep_ids_with(&self, _keeper: IdKeeper) {}
 
     /// Gives ownership back. Appends with this epoch fail afterwards until the session is taken over again.
     ///

@@ -38,5 +38,6 @@ impl fmt::Display for SealingCause {
 }
 
 /// Is told of each attempt on a session: its failure, or `None` when it succeeded. Gives `false` when it wants to hear no more. It
-/// is called on the thread that made the attempt and must not block or call the backend.
+/// is called on the thread that made the attempt, or asked for it where no thread could be had, and must not block or call the
+/// backend.
 pub type SealingObserver = Box<dyn Fn(&SessionId, Option<&SealingFailure>) -> bool + Send + Sync>;

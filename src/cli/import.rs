@@ -180,7 +180,7 @@ pub fn run(root: &Path, arguments: &Import, json: bool, out: &mut Output) -> Res
     if let Some(id) = &arguments.id {
         store::id(id)?;
     }
-    let engine = store::engine_options().open(root)?;
+    let engine = store::open_engine(root)?;
     let mut worst = None;
     let mut closed = false;
     let mut counts = [0_u64; 4];

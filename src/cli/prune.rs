@@ -195,7 +195,7 @@ fn sessions(engine: &Engine) -> Result<Vec<Stored>, Failure> {
                 session.blocked = match (&summary.invalid, session.activity) {
                     (Some(invalid), _) => Some(Blocked::Damaged(format!("it is damaged: {invalid}"))),
                     (None, _) if summary.live => {
-                        let holder = session.id.as_ref().and_then(|id| engine.holder(id)).unwrap_or_default();
+                        let holder = session.id.as_ref().and_then(|id| engine.holder(id).ok()?).unwrap_or_default();
                         Some(Blocked::Held(format!("it is open for writing by {holder}")))
                     }
                     (None, _) if summary.torn.is_some() => Some(Blocked::Held(format!(

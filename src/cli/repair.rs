@@ -68,7 +68,7 @@ pub async fn run(backend: &SegmentBackend, arguments: &Repair, json: bool, out: 
 async fn plan(backend: &SegmentBackend, id: &SessionId) -> Result<(Option<TornTail>, Option<Batch>), Failure> {
     let summary = summarise(backend, id).await?;
     if summary.opened.live {
-        let holder = backend.engine().holder(id).unwrap_or_default();
+        let holder = backend.engine().holder(id)?.unwrap_or_default();
         return Err(Failure::missing(format!(
             "session {id} is open for writing by {holder}; it needs no repair while its writer lives"
         )));

@@ -93,7 +93,8 @@ pub async fn run(backend: &SegmentBackend, arguments: &Salvage, json: bool, out:
     let Remains { mut reader, header, header_damage, check } = engine.remains(&id)?;
     let survey = survey(&mut reader)?;
     let sound = header_damage.is_none() && check.error.is_none() && survey.stop.is_none();
-    let torn = check.torn.filter(|_| engine.holder(&id).is_none());
+    // Where it cannot be told whether a writer lives, the record may be its own; it is left and named all the same.
+    let torn = check.torn.filter(|_| !matches!(engine.holder(&id), Ok(Some(_))));
     if sound && torn.is_none() {
         return Err(Failure::failed(format!(
             "session {id} is not damaged; `sessionlog fork {id} --as {new}` copies a sound one"

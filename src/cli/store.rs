@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sessionlog::backend::{Backend, BackendError, ErrorKind, Opened};
 use sessionlog::event::limits::MAX_ID_BYTES;
 use sessionlog::event::{SessionHeader, SessionId};
-use sessionlog::segment::{EngineOptions, SegmentBackend};
+use sessionlog::segment::{Engine, EngineOptions, SegmentBackend};
 
 use super::args::Common;
 use super::failure::Failure;
@@ -41,10 +41,16 @@ pub fn check_place(root: &Path) -> Result<(), Failure> {
     )))
 }
 
+/// Says that whoever may write to the store's directory is trusted.
+const TRUST: &str = "SESSIONLOG_TRUST_STORE";
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
 /// How the engine works: `SESSIONLOG_MAP=1` has it map sealed segments instead of reading them.
-pub fn engine_options() -> EngineOptions {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| value == "1");
-    EngineOptions::new().map_segments(is_set("SESSIONLOG_MAP")).trust_directory(is_set("SESSIONLOG_TRUST_STORE"))
+fn engine_options() -> EngineOptions {
+    EngineOptions::new().map_segments(is_set("SESSIONLOG_MAP")).trust_directory(is_set(TRUST))
 }
 
 /// Opens an existing store.
@@ -70,7 +76,23 @@ pub fn open(root: &Path) -> Result<SegmentBackend, Failure> {
     if !exists(&root.join("STORE"))? && !exists(&root.join("sessions"))? {
         return Err(missing("there is no store in the directory"));
     }
-    Ok(SegmentBackend::with_options(root, engine_options())?)
+    Ok(SegmentBackend::from(open_engine(root)?))
+}
+
+/// Opens the engine of a store, which need not exist yet, and warns once of a directory that others may write to, unless they are said
+/// to be trusted.
+pub fn open_engine(root: &Path) -> Result<Engine, Failure> {
+    let engine = engine_options().open(root)?;
+    if let Some(mode) = engine.open_to_others().filter(|_| !is_set(TRUST)) {
+        let who = if mode & 0o002 == 0 { "its group" } else { "everybody" };
+        complain(&format!(
+            "sessionlog: warning: {who} may write to the store {} (mode {:o}) and could lead what is written there elsewhere; \
+             chmod go-w takes that right away, {TRUST}=1 says that they are trusted",
+            engine.root().display(),
+            mode & 0o7777
+        ));
+    }
+    Ok(engine)
 }
 
 /// One entry of a listing.

@@ -84,7 +84,15 @@ impl ContentBlock {
         Self::ToolCall(ToolCallBlock { id, name, arguments, extra: Vec::new() })
     }
 
-    /// The text of a text block.
+    /// The text of a text block; `None` for any other block.
+    ///
+    /// ```
+    /// use sessionlog::event::content::ContentBlock;
+    ///
+    /// let said = [ContentBlock::reasoning("hm"), ContentBlock::text("It is "), ContentBlock::text("done.")];
+    /// let answer: String = said.iter().filter_map(ContentBlock::as_text).collect();
+    /// assert_eq!(answer, "It is done.");
+    /// ```
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(block) => Some(&block.text),

@@ -145,3 +145,62 @@ impl<R: Read> Source<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(mut source: Source<&[u8]>) -> Result<u64, SourceFault> {
+        let mut out = vec![0; 4096];
+        let mut read = 0;
+        loop {
+            match source.read(&mut out)? {
+                0 => return Ok(read),
+                count => read += count as u64,
+            }
+        }
+    }
+
+    #[test]
+    fn decoded_text_at_below_and_above_the_limit() {
+        let packed = zstd::bulk::compress(&[b'x'; 10_000], 1).unwrap();
+        for (before, fits) in
+            [(MAX_DECODED_BYTES - 10_001, true), (MAX_DECODED_BYTES - 10_000, true), (MAX_DECODED_BYTES - 9_999, false)]
+        {
+            let mut source = Source::open(packed.as_slice(), MAX_DECODED_BYTES).map_err(|_| "open").unwrap();
+            // As after frames that held this much.
+            source.zstd.as_mut().unwrap().decoded = before;
+            match all(source) {
+                Ok(count) => assert!(fits && count == 10_000),
+                Err(SourceFault::TooLarge { limit }) => assert!(!fits && limit == MAX_DECODED_BYTES),
+                Err(fault) => panic!("{fault:?}"),
+            }
+        }
+        // Frames are counted together.
+        let two = packed.repeat(2);
+        for (limit, fits) in [(20_001, true), (20_000, true), (19_999, false)] {
+            let source = Source::open(two.as_slice(), limit).map_err(|_| "open").unwrap();
+            assert_eq!(all(source).is_ok(), fits, "{limit}");
+        }
+    }
+
+    #[test]
+    fn windows_at_below_and_above_the_limit() {
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(20).unwrap();
+        encoder.include_contentsize(false).unwrap();
+        io::Write::write_all(&mut encoder, &vec![3; 2 << 20]).unwrap();
+        let packed = encoder.finish().unwrap();
+        for (log, fits) in [(MAX_WINDOW_LOG - 1, true), (MAX_WINDOW_LOG, true), (MAX_WINDOW_LOG + 1, false)] {
+            let mut packed = packed.clone();
+            // A byte of its own: an exponent from 10 on in five bits, eighths in three.
+            packed[5] = u8::try_from(log - 10).unwrap() << 3;
+            let source = Source::open(packed.as_slice(), MAX_DECODED_BYTES).map_err(|_| "open").unwrap();
+            match all(source) {
+                Ok(count) => assert!(fits && count == 2 << 20, "{log}"),
+                Err(SourceFault::Zstd { offset, .. }) => assert!(!fits && offset == 0, "{log}"),
+                Err(fault) => panic!("{fault:?}"),
+            }
+        }
+    }
+}

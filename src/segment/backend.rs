@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::engine::{Engine, EngineOptions};
 use crate::backend::{
-    AppendError, Backend, BackendError, ErrorKind, Expected, Head, ListPage, Opened, Page, ReadLimit, Revision,
-    SealingFailure, SealingObserver, Taken,
+    AppendError, Backend, BackendError, ErrorKind, Expected, Head, IdKeeper, ListPage, Opened, Page, ReadLimit,
+    Revision, SealingFailure, SealingObserver, Taken,
 };
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 
@@ -153,6 +153,10 @@ impl Backend for SegmentBackend {
 
     fn observe_sealing(&self, observer: SealingObserver) {
         self.engine.observe_sealing(observer);
+    }
+
+    fn keep_ids_with(&self, keeper: IdKeeper) {
+        self.engine.keep_ids_with(keeper);
     }
 
     async fn release(&self, id: &SessionId, epoch: u64) -> Result<(), BackendError> {

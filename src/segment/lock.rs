@@ -160,24 +160,38 @@ fn parse_note(note: &str) -> Holder {
     }
 }
 
-/// Whether somebody holds the session's lock.
+/// Whether a writer has the session open.
 ///
 /// # Errors
-/// I/O: it cannot be told.
-pub(crate) fn is_held(directory: &SessionDirectory) -> io::Result<bool> {
-    let had = directory.files.open(&directory.file(LOCK_FILE), Access::Read)?.try_lock(Lock::Shared)?;
-    Ok(!had)
-}
-
-/// Whether a writer has the session open, as far as can be told.
-pub(crate) fn is_live(directory: &SessionDirectory) -> bool {
-    is_held(directory).unwrap_or(false)
+/// As [`held_file`].
+pub(crate) fn is_live(directory: &SessionDirectory) -> Result<bool, BackendError> {
+    Ok(held_file(directory)?.is_some())
 }
 
 /// Who has the session open for writing, as its note says; `None` when nobody has.
-pub(crate) fn holder(directory: &SessionDirectory) -> Option<Holder> {
-    let file = directory.files.open(&directory.file(LOCK_FILE), Access::Read).ok()?;
-    matches!(file.try_lock(Lock::Shared), Ok(false)).then(|| noted(&*file))
+///
+/// # Errors
+/// As [`held_file`].
+pub(crate) fn holder(directory: &SessionDirectory) -> Result<Option<Holder>, BackendError> {
+    Ok(held_file(directory)?.map(|file| noted(&*file)))
+}
+
+/// The lock's file, if somebody holds it. Nobody does where there is no such file, or something else in its place, or a file system
+/// without locks: before each append a writer proves that the file it locked has that name.
+///
+/// # Errors
+/// Why it cannot be told. A session of which that is not known is neither orphaned nor free.
+fn held_file(directory: &SessionDirectory) -> Result<Option<Box<dyn File>>, BackendError> {
+    let path = directory.file(LOCK_FILE);
+    let peek = || {
+        let file = directory.files.open(&path, Access::Read)?;
+        Ok(if file.try_lock(Lock::Shared)? { None } else { Some(file) })
+    };
+    match peek() {
+        Err(error) if is_wrong_type(&error) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported) => Ok(None),
+        result => result.map_err(|error| directory.io("looking whether a writer has the session open", &path, error)),
+    }
 }
 
 /// The store's own lock, held for moments: while the store is made, a session's directory is begun, or remains are cleared.
@@ -274,5 +288,39 @@ mod tests {
         assert!(
             !note(&*directory.files.open(&directory.file(LOCK_FILE), Access::Read).unwrap()).contains(FOR_A_MOMENT)
         );
+    }
+
+    #[test]
+    fn k3_a_lock_that_cannot_be_looked_at_is_neither_free_nor_held() {
+        use crate::segment::files::{Fault, FaultKind, Operation, SimulatedFiles};
+
+        let files = SimulatedFiles::new(1);
+        files.create_directory(Path::new("/s")).unwrap();
+        let path = Path::new("/s").to_owned();
+        let directory =
+            SessionDirectory { files: Arc::new(files.clone()), path, id: Some(SessionId::new("s").unwrap()) };
+        assert!(!is_live(&directory).unwrap(), "without a lock nobody holds it");
+        let held = SessionLock::take(&directory).unwrap();
+        assert!(is_live(&directory).unwrap() && holder(&directory).unwrap().is_some());
+        for operation in [Operation::Open, Operation::TryLock] {
+            for kind in [FaultKind::Errno(libc::EIO), FaultKind::Errno(libc::EACCES)] {
+                files.fail(Fault { call: 1, operation: Some(operation), lasting: true, kind });
+                let error = is_live(&directory).unwrap_err();
+                assert_eq!(error.file.as_deref(), Some(&*directory.file(LOCK_FILE)));
+                assert!(matches!(error.kind, ErrorKind::Io | ErrorKind::PermissionDenied), "{error}");
+                assert!(holder(&directory).is_err());
+                files.heal();
+            }
+        }
+        drop(held);
+        assert!(!is_live(&directory).unwrap() && holder(&directory).unwrap().is_none());
+    }
+
+    #[test]
+    fn k3_nobody_holds_what_is_no_lock() {
+        let (place, directory) = directory();
+        std::fs::create_dir(place.path().join(LOCK_FILE)).unwrap();
+        assert!(!is_live(&directory).unwrap() && holder(&directory).unwrap().is_none());
+        assert!(SessionLock::take(&directory).is_err(), "and nobody can take it");
     }
 }

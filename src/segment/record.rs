@@ -216,13 +216,7 @@ impl RecordWriter {
         for (index, items) in pieces.iter().enumerate() {
             self.body.clear();
             encode_items(items, &mut self.body);
-            if self.body.len() > MAX_BODY_BYTES {
-                let detail = format!(
-                    "an event of {} bytes with its sources exceeds the limit of {MAX_BODY_BYTES} bytes a record",
-                    self.body.len()
-                );
-                return Err(BackendError::new(ErrorKind::Invalid, detail));
-            }
+            check_body(self.body.len())?;
             let (first, last) = (index == 0, index + 1 == pieces.len());
             if first && last {
                 mark.checksum = crc(&[&self.body]);
@@ -295,6 +289,16 @@ fn put_record(
     bytes.extend_from_slice(&hasher.finalize().to_le_bytes());
     bytes.extend_from_slice(payload);
     Ok(())
+}
+
+/// Checks that a body is none that a reader would refuse.
+fn check_body(bytes: usize) -> Result<(), BackendError> {
+    if bytes <= MAX_BODY_BYTES {
+        return Ok(());
+    }
+    let detail =
+        format!("an event of {bytes} bytes with its sources exceeds the limit of {MAX_BODY_BYTES} bytes a record");
+    Err(BackendError::new(ErrorKind::Invalid, detail))
 }
 
 /// Cuts items into stretches of about [`SPLIT_BYTES`]; an item is never cut.
@@ -422,5 +426,43 @@ mod tests {
         let mut payload = vec![0, 1];
         put_varint(&mut payload, MAX_BODY_BYTES as u64 + 1);
         assert!(Prefix::decode(&header, &payload).is_none());
+    }
+
+    #[test]
+    fn bodies_and_payloads_at_below_and_above_their_limits() {
+        for (bytes, fits) in [(MAX_BODY_BYTES - 1, true), (MAX_BODY_BYTES, true), (MAX_BODY_BYTES + 1, false)] {
+            let checked = check_body(bytes);
+            assert_eq!(checked.is_ok(), fits, "{bytes}");
+            let named = |error: BackendError| {
+                error.kind == ErrorKind::Invalid && error.detail.contains(&MAX_BODY_BYTES.to_string())
+            };
+            assert!(checked.map_or_else(named, |()| fits));
+            let flags = FLAG_ZSTD | FLAG_FIRST | FLAG_LAST;
+            let header = RecordHeader { length: 0, kind: KIND_BATCH, flags, reserved: 0, payload_checksum: 0 };
+            let mut payload = vec![0, 1];
+            put_varint(&mut payload, bytes as u64);
+            assert_eq!(Prefix::decode(&header, &payload).map(|prefix| prefix.inflated), fits.then_some(Some(bytes)));
+        }
+        for (bytes, fits) in [(MAX_PAYLOAD_BYTES - 1, true), (MAX_PAYLOAD_BYTES, true), (MAX_PAYLOAD_BYTES + 1, false)]
+        {
+            let length = u32::try_from(bytes).unwrap();
+            let header = RecordHeader { length, kind: KIND_BATCH, flags: 0, reserved: 0, payload_checksum: 0 };
+            assert_eq!(header.is_bounded(), fits, "{bytes}");
+        }
+        // The largest event with the most sources fits: a varint of eight bytes opens and one of four closes each.
+        const { assert!(MAX_EVENT_BYTES + 12 * crate::event::limits::MAX_SOURCES + SPLIT_BYTES <= MAX_BODY_BYTES) };
+    }
+
+    #[test]
+    fn a_batch_is_cut_into_records_of_about_the_stated_size_and_an_event_never() {
+        let records = |bytes: usize, count: usize| {
+            let batch = batch(0, &vec![bytes / 2; count]);
+            let encoded = RecordWriter::new(false).encode(&batch, 5, 96).unwrap();
+            parse(&encoded.bytes, 5, 96).len()
+        };
+        let overhead = batch(0, &[0]).items()[0].weight();
+        let half = SPLIT_BYTES / 2 - overhead;
+        assert_eq!((records(half - 2, 2), records(half, 2), records(half + 2, 2)), (1, 1, 2));
+        assert_eq!(records(3 * SPLIT_BYTES, 1), 1);
     }
 }

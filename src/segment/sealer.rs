@@ -9,6 +9,7 @@
 //! every name.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -87,23 +88,38 @@ impl Queue {
 }
 
 impl Sealer {
-    /// Adds a job; one that is waiting for the same session is replaced.
+    /// Adds a job; one that is waiting for the same session is replaced. Where no thread can be had for it that is a failure of
+    /// sealing like any other, told on the caller's thread.
     pub(crate) fn enqueue(&self, job: Job) {
+        let id = job.id.clone();
         let mut queue = locked(&self.state.queue);
         queue.waiting.retain(|other| other.id != job.id);
         queue.waiting.push_back(job);
         drop(queue);
         self.state.changed.wake_all();
+        if let Err(error) = self.start() {
+            // The next job tries again.
+            locked(&self.state.queue).waiting.retain(|job| job.id != id);
+            let detail = format!("no thread could be started for sealing: {error}; the journals stay in service");
+            let cause = SealingCause::Error(ErrorKind::of_io(&error));
+            let failure = SealingFailure { session: id.clone(), since: now(), cause, detail };
+            self.state.report(&id, Some(failure));
+        }
+    }
+
+    /// Starts the thread, if this process has none.
+    ///
+    /// # Errors
+    /// The system has none left.
+    fn start(&self) -> io::Result<()> {
+        let here = std::process::id();
         let mut thread = locked(&self.thread);
         // A forked process has the queue and not the thread.
-        if thread.as_ref().is_none_or(|(process, _)| *process != std::process::id()) {
+        if thread.as_ref().is_none_or(|(process, _)| *process != here) {
             let state = Arc::clone(&self.state);
-            let spawned = Worker::spawn("sessionlog-sealing", move || state.work());
-            match spawned {
-                Ok(handle) => *thread = Some((std::process::id(), handle)),
-                Err(error) => tracing::warn!(%error, "no thread for sealing; the journals stay in service"),
-            }
+            *thread = Some((here, Worker::spawn("sessionlog-sealing", move || state.work())?));
         }
+        Ok(())
     }
 
     /// Has a store cleared of what writers did not finish with, before the next session that is sealed.

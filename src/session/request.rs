@@ -31,7 +31,26 @@ impl RequestHead {
         Self::of_snapshot(&event.json().member("header")?)
     }
 
-    /// The canonical form of a typed snapshot.
+    /// The canonical form of a typed snapshot: what an agent that is about to send a request compares with the header in force, to
+    /// log one only where it changes.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use sessionlog::event::SessionHeader;
+    /// use sessionlog::event::control::{HeaderSnapshot, RequestHeader};
+    /// use sessionlog::session::{RequestHead, Session, SessionOptions};
+    ///
+    /// let session = Session::create(SessionHeader::new("s"), SessionOptions::new())?;
+    /// for (system, reason) in [("be brief", "initial"), ("be brief", "change"), ("be thorough", "change")] {
+    ///     let header = HeaderSnapshot::new("provider", "model").system(system);
+    ///     if session.request_header() != Some(RequestHead::of_typed(&header)?) {
+    ///         session.append(RequestHeader::new(header, reason))?;
+    ///     }
+    /// }
+    /// assert_eq!(session.next_seq(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`crate::event::payload::PayloadError`] when an extra member of it cannot be written as JSON.

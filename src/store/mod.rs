@@ -110,6 +110,8 @@ impl<B: Backend> Store<B> {
             }
             true
         }));
+        let sessions = Arc::downgrade(&registry);
+        backend.keep_ids_with(Box::new(move |id| Some(sessions.upgrade()?.keep_free(id))));
         Ok(Self { shared: Arc::new(Shared { backend, options, registry, seen: Seen::default() }) })
     }
 

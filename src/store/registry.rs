@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::busy_here;
 use super::error::StoreError;
 use super::ledger::{Ledger, Phase};
 use super::write_behind::Writer;
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendError};
 use crate::event::SessionId;
 use crate::sync;
 
@@ -21,7 +22,7 @@ struct State<B: Backend> {
 }
 
 enum Entry<B: Backend> {
-    /// Being created, resumed or forked to.
+    /// Being created, resumed or forked to, or kept free.
     Opening,
     /// Live, or on its way to being given back.
     Live(Arc<Writer<B>>),
@@ -69,6 +70,25 @@ impl<B: Backend> Registry<B> {
         }
         state.entries.insert(id.clone(), Entry::Opening);
         Ok(Reservation { registry: Arc::clone(self), id: id.clone(), filled: false })
+    }
+
+    /// Keeps an id free until what this gives is dropped.
+    ///
+    /// # Errors
+    /// `Busy` where it is live, also with nothing written yet, or being opened.
+    pub(crate) fn keep_free(self: &Arc<Self>, id: &SessionId) -> Result<Box<dyn Send>, BackendError> {
+        let mut state = self.lock();
+        match state.entries.get(id) {
+            // Given back, and about to be forgotten.
+            Some(Entry::Live(writer)) if writer.ledger().phase() == Phase::Closed => {}
+            Some(Entry::Live(_) | Entry::Opening) => return Err(busy_here(id)),
+            // Neither writes to the backend.
+            Some(Entry::Unwritten) => return Ok(Box::new(())),
+            None if state.closed => return Ok(Box::new(())),
+            None => {}
+        }
+        state.entries.insert(id.clone(), Entry::Opening);
+        Ok(Box::new(Reservation { registry: Arc::clone(self), id: id.clone(), filled: false }))
     }
 
     /// The writer of an id that is live.

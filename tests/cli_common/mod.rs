@@ -183,7 +183,8 @@ impl Home {
     }
 }
 
-fn ran(command: &mut Command, input: &[u8]) -> Ran {
+/// Runs a command that was made with [`Home::command`].
+pub fn ran(command: &mut Command, input: &[u8]) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     if let Some(mut pipe) = child.stdin.take() {
         // A program that refuses its arguments does not read.

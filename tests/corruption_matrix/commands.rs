@@ -69,13 +69,12 @@ fn verify(root: &Path, judged: &[Judged], what: &str) {
         let what = format!("{what}: verify: {row}");
         assert_eq!(row["id"], *name, "{what}");
         match verdict {
-            Verdict::Identical => {
-                assert!(
-                    row["status"] == "open-turn" && row["events"] == *total && row.get("class").is_none(),
-                    "{what}"
-                );
+            Verdict::Identical | Verdict::Prefix(_, None) => {
+                let count = if let Verdict::Prefix(count, _) = verdict { count } else { total };
+                let sound = row["status"] == "ok" || row["status"] == "open-turn";
+                assert!(sound && row["events"] == *count && row.get("class").is_none(), "{what}");
             }
-            Verdict::Prefix(count, torn) => {
+            Verdict::Prefix(count, Some(torn)) => {
                 assert!(row["status"] == "torn" && row["class"] == "torn-tail" && row["events"] == *count, "{what}");
                 let place = (row["file"].as_str(), row["offset"].as_u64(), row["seq"].as_u64());
                 assert_eq!(place, (torn.file.to_str(), Some(torn.offset), Some(*count)), "{what}");
@@ -90,7 +89,8 @@ fn verify(root: &Path, judged: &[Judged], what: &str) {
             }
         }
     }
-    let sound = judged.iter().all(|(_, _, verdict)| *verdict == Verdict::Identical || is_gone(verdict));
+    let is_sound = |verdict: &Verdict| matches!(verdict, Verdict::Identical | Verdict::Prefix(_, None));
+    let sound = judged.iter().all(|(_, _, verdict)| is_sound(verdict) || is_gone(verdict));
     assert_eq!(ran.status, i32::from(!sound), "{what}: verify: {summary} {}", ran.err);
 }
 
@@ -105,11 +105,13 @@ fn ls(root: &Path, judged: &[Judged], what: &str) {
         let error = row["error"].as_str().unwrap_or_default();
         match verdict {
             Verdict::Identical => assert!(error.is_empty() && row["events"] == *total, "{what}"),
-            Verdict::Prefix(count, torn) => {
+            Verdict::Prefix(count, None) => assert!(error.is_empty() && row["events"] == *count, "{what}"),
+            Verdict::Prefix(count, Some(torn)) => {
                 assert!(row["events"] == *count && error.contains(&format!("{} bytes", torn.bytes)), "{what}");
             }
             Verdict::Refused(refusal)
-                if refusal.is_of_a_checkpoint() || refusal.is_of_a_block() && row["state"] != "damaged" =>
+                if refusal.is_of_a_checkpoint()
+                    || (refusal.is_of_a_block() || refusal.is_of_the_lock()) && row["state"] != "damaged" =>
             {
                 assert!(error.is_empty() && row["events"] == *total, "{what}");
             }
@@ -133,6 +135,7 @@ fn events(root: &Path, (name, total, verdict): &Judged, what: &str) {
     let (status, count) = match verdict {
         Verdict::Identical => (0, Some(*total)),
         Verdict::Prefix(count, _) => (0, Some(*count)),
+        Verdict::Refused(refusal) if refusal.is_of_the_lock() => (0, Some(*total)),
         Verdict::Refused(refusal) if refusal.is_of_a_checkpoint() => (0, Some(*total)),
         Verdict::Refused(refusal) => {
             refusal.words().iter().for_each(|word| assert!(ran.err.contains(word), "{what}: {word}"));

@@ -21,8 +21,9 @@ use crate::segment_common::{id, lines};
 pub enum Verdict {
     /// All events are there.
     Identical,
-    /// This many are, and the report says what lies behind them.
-    Prefix(u64, Torn),
+    /// This many are, and the report says what lies behind them. A log that was cut at the end of an append is a shorter one, of
+    /// which there is nothing to report.
+    Prefix(u64, Option<Torn>),
     Refused(Refusal),
 }
 
@@ -84,6 +85,11 @@ impl Refusal {
         class.into_iter().chain(file).chain(offset).collect()
     }
 
+    /// Whether it cannot be told who has the session open.
+    pub fn is_of_the_lock(&self) -> bool {
+        self.kind != ErrorKind::Damaged && self.file.as_ref().is_some_and(|file| file.ends_with("lock"))
+    }
+
     /// Whether it is about a checkpoint, which only a full check refuses: for all others one that is damaged is none.
     pub fn is_of_a_checkpoint(&self) -> bool {
         self.class == Some(DamageClass::DerivedCheckpoint)
@@ -105,8 +111,8 @@ fn blocks_end(segment: &Path) -> Option<u64> {
     let text = zstd::decode_all(bytes.get(start..start.checked_add(stored)?)?).ok()?;
     let footer: Value = serde_json::from_slice(&text).ok()?;
     let last = footer["blocks"].as_array()?.last()?;
-    let parts = ["conversation", "marks", "text"].map(|part| last[part]["stored"].as_u64().unwrap());
-    Some(last["offset"].as_u64()? + parts.iter().sum::<u64>())
+    let parts = ["conversation", "marks", "text"].map(|part| last[part]["stored"].as_u64());
+    parts.into_iter().try_fold(last["offset"].as_u64()?, |end, part| end.checked_add(part?))
 }
 
 pub fn store(root: &Path) -> Result<Store<SegmentBackend>, BackendError> {
@@ -137,6 +143,11 @@ pub async fn look(store: &Store<SegmentBackend>, name: &str, total: u64, what: &
     let check = engine.verify(&id(name));
     let verdict = verified(&check, total, what);
     read_agrees(engine, name, &verdict, check.events, what);
+    let verdict = match engine.open_session(&id(name)) {
+        // Everybody but a plain reader asks whether a writer is there.
+        Err(error) if Refusal::of(&error).is_of_the_lock() => Verdict::Refused(Refusal::of(&error)),
+        _ => verdict,
+    };
     inspect_agrees(store, name, total, &verdict, what).await;
     listing_agrees(store, name, total, &verdict, what).await;
     verdict
@@ -146,13 +157,14 @@ fn verified(check: &SessionCheck, total: u64, what: &str) -> Verdict {
     assert_eq!(check.status == CheckStatus::Torn, check.torn.is_some(), "{what}");
     match (&check.error, &check.torn) {
         (Some(error), _) => Verdict::Refused(Refusal::of(error)),
+        (None, None) if check.events == total => Verdict::Identical,
         (None, None) => {
-            assert_eq!(check.events, total, "{what}: some are missing, and nothing says so");
-            Verdict::Identical
+            assert!(what.contains(": cut at "), "{what}: {} are there, and nothing says so", check.events);
+            Verdict::Prefix(check.events, None)
         }
         (None, Some(torn)) => {
             let file = torn.file.clone().unwrap();
-            Verdict::Prefix(check.events, Torn { file, offset: torn.offset, bytes: torn.bytes })
+            Verdict::Prefix(check.events, Some(Torn { file, offset: torn.offset, bytes: torn.bytes }))
         }
     }
 }
@@ -201,6 +213,10 @@ async fn listing_agrees(store: &Store<SegmentBackend>, name: &str, total: u64, v
     assert!(listed || matches!(verdict, Verdict::Refused(..)), "{what}: not listed and {verdict:?}");
     let entry = store.backend().engine().summaries().unwrap().into_iter().find(|entry| entry.name == name);
     match entry.map(|entry| entry.summary) {
+        // Its entry may tell that nobody has opened the session since nobody had it open.
+        Some(Ok(summary)) if matches!(verdict, Verdict::Refused(refusal) if refusal.is_of_the_lock()) => {
+            assert!(summary.events == total && !summary.live, "{what}: listing");
+        }
         Some(Ok(summary)) => {
             let torn = summary.torn.clone();
             let torn = torn.map(|torn| Torn { file: torn.file.unwrap(), offset: torn.offset, bytes: torn.bytes });
@@ -233,9 +249,10 @@ pub async fn resume_agrees(store: &Store<SegmentBackend>, name: &str, total: u64
         }
         Err(error) => {
             let refusal = Refusal::of_store(&error);
+            // Without a lock, its own or the store's, that can be taken a session can be read and not written.
             let of_lock = refusal.file.as_ref().is_some_and(|file| file.ends_with("lock"));
-            // Without its lock a session can be read and not written.
-            if !of_lock {
+            let no_lock = of_lock && !matches!(verdict, Verdict::Refused(refusal) if refusal.is_of_the_lock());
+            if !no_lock {
                 same_refusal(verdict, &refusal, &format!("{what}: {error}"));
             }
         }
@@ -249,7 +266,7 @@ fn same_refusal(verdict: &Verdict, refusal: &Refusal, what: &str) {
 fn succeeded(verdict: &Verdict, events: u64, torn: Option<Torn>, total: u64, what: &str) {
     match verdict {
         Verdict::Identical => assert_eq!((events, torn), (total, None), "{what}"),
-        Verdict::Prefix(count, report) => assert_eq!((events, torn.as_ref()), (*count, Some(report)), "{what}"),
+        Verdict::Prefix(count, report) => assert_eq!((events, &torn), (*count, report), "{what}"),
         Verdict::Refused(refusal) => {
             assert!(
                 refusal.is_of_a_block() || refusal.is_of_a_checkpoint(),

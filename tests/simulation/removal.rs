@@ -19,11 +19,9 @@ impl World {
         }
         let Some(store) = self.store() else { return };
         let result = store.backend().engine().trash(&id(name));
-        if let Some(live) = self.live.get(name) {
-            // What has no durable event may not have a file either.
+        if self.live.contains_key(name) {
             let kind = result.unwrap_err().kind;
-            let absent = live.durable_seq() == 0 && kind == ErrorKind::NotFound;
-            assert!(kind == ErrorKind::Busy || absent || self.faulty, "{name}: {kind:?}");
+            assert!(kind == ErrorKind::Busy || self.faulty, "{name}: {kind:?}");
             return;
         }
         match result {
@@ -57,12 +55,16 @@ impl World {
     /// Brings a session back from the trash, to its place if that is free.
     pub fn restore(&mut self, pick: u64) {
         let Some((engine, removed, trashed)) = self.choose(pick) else { return };
-        if self.live.get(&removed.name).is_some_and(|live| live.durable_seq() == 0) {
-            // A writer of this process has taken the name and written nothing: its place is free, and it would hear so later.
-            return self.model.trash.push(removed);
-        }
         let result = engine.restore(&trashed);
         let name = removed.name.clone();
+        if let Some(live) = self.live.get(&name) {
+            // A writer that has written nothing yet holds the name as well as one that has.
+            let kind = result.unwrap_err().kind;
+            let expected = kind == ErrorKind::Busy || kind == ErrorKind::Exists && live.durable_seq() > 0;
+            assert!(expected || self.faulty, "{name}: {kind:?}");
+            self.did("refused restore");
+            return self.model.trash.push(removed);
+        }
         let before = self.model.sessions.get(&name).cloned().unwrap_or_default();
         match result {
             Ok(()) => {

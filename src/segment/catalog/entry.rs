@@ -181,7 +181,7 @@ impl Entry {
         let settled = before.filter(|before| found.is_sound && before.is_settled(now));
         let entry = settled.filter(|before| Stamps::take(directory).as_ref() == Some(before)).map(|stamps| {
             // A writer always has a journal.
-            let free = found.is_free || stamps.journaled.is_none();
+            let free = !found.summary.live || stamps.journaled.is_none();
             let mut entry = Self::new(found.summary.clone(), stamps, free, 0);
             entry.packed = text::encode(&entry).len();
             Self { compared: Some(now), ..entry }
@@ -209,7 +209,8 @@ impl Entry {
     /// directory alone tells, and they were not long ago.
     pub(super) fn summary(&mut self, name: &str, sessions: &mut Sessions<'_>) -> Option<Arc<Summary>> {
         // Looked at first: what somebody did who has closed the session by now shows in what is looked at next.
-        let held = if self.free { Ok(false) } else { lock::is_held(&sessions.directory(name)) };
+        // Why that cannot be told, reading the session anew says.
+        let live = !self.free && lock::is_live(&sessions.directory(name)).ok()?;
         let found = sessions.stat(name, None).ok()?;
         if Stamp::of_directory(&found) != Some(self.stamps.directory) {
             return None;
@@ -224,8 +225,7 @@ impl Entry {
             }
             self.compared = Some(sessions.now);
         }
-        self.free = matches!(held, Ok(false));
-        let live = matches!(held, Ok(true));
+        self.free = !live;
         Some(if live { Arc::new(Summary { live, ..(*self.summary).clone() }) } else { Arc::clone(&self.summary) })
     }
 }
@@ -235,8 +235,6 @@ pub(super) struct Found {
     pub(super) summary: Summary,
     /// Whether nothing is wrong with the log, neither now nor once whoever writes it ends.
     is_sound: bool,
-    /// Whether it is sure that nobody had the session open.
-    is_free: bool,
 }
 
 /// Reads what a listing shows from the session itself: from its checkpoint on, if it has one.
@@ -245,8 +243,7 @@ pub(super) fn summarise(directory: &SessionDirectory) -> Result<Found, BackendEr
     let header = directory.read_header()?;
     // The directory's name may be too short to tell the id; the header, which fits the name, tells it.
     let directory = &SessionDirectory { id: header.session_id().ok(), ..directory.clone() };
-    let held = lock::is_held(directory);
-    let live = matches!(held, Ok(true));
+    let live = lock::is_live(directory)?;
     let log = log::scan(directory)?;
     let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint(directory));
     let fold = checkpoint.and_then(|checkpoint| Fold::from_checkpoint(&checkpoint).ok());
@@ -280,7 +277,7 @@ pub(super) fn summarise(directory: &SessionDirectory) -> Result<Found, BackendEr
         live,
         header,
     };
-    Ok(Found { summary, is_sound, is_free: matches!(held, Ok(false)) })
+    Ok(Found { summary, is_sound })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod checking;
 mod creation;
+mod keepers;
 mod listing;
 mod making;
 mod options;
@@ -41,6 +42,7 @@ use crate::backend::{
 use crate::event::{Batch, Event, SessionHeader, SessionId};
 use crate::sync::lock as locked;
 
+use keepers::Keepers;
 pub use options::EngineOptions;
 pub use salvage::Remains;
 pub use sections::{SectionBytes, Sections};
@@ -65,6 +67,8 @@ struct Shared {
     root: PathBuf,
     site: Site,
     trust_directory: bool,
+    /// The mode of the root, if others might write to it when it was opened.
+    open_to_others: Option<u32>,
     store: Mutex<StoreState>,
     writers: Mutex<HashMap<SessionId, Arc<Mutex<Writer>>>>,
     /// Sessions that became visible although their creation was reported as failed; taken back before the id is used again.
@@ -72,6 +76,7 @@ struct Shared {
     readers: Mutex<Vec<(SessionId, Reader)>>,
     recent: Arc<RecentBlocks>,
     catalog: Mutex<Option<Catalog>>,
+    keepers: Keepers,
     /// Names of all sessions, and the state of their directory in which it had these.
     names: Mutex<Option<(Stamp, Arc<[String]>)>>,
     sealer: Option<Sealer>,
@@ -113,7 +118,7 @@ impl Engine {
         let EngineOptions { files, rotate_at, compress, background_sealing, seed, trust_directory } = options;
         let failed = |error| BackendError::io("opening the store", root, error);
         let root = resolved(&*files, root).map_err(failed)?;
-        match files.stat(&root) {
+        let open_to_others = match files.stat(&root) {
             Ok(stat) if stat.kind != FileKind::Directory => {
                 return Err(
                     BackendError::new(ErrorKind::Invalid, "a store is a directory; this is not").with_file(root)
@@ -121,9 +126,10 @@ impl Engine {
             }
             Ok(stat) if stat.mode & 0o022 != 0 => {
                 tracing::warn!(store = %root.display(), mode = format!("{:o}", stat.mode), "others may write to the store");
+                Some(stat.mode)
             }
-            _ => {}
-        }
+            _ => None,
+        };
         let sessions = root.join(SESSIONS);
         if files.stat(&sessions).is_ok() {
             trust::check_kind(&*files, &sessions)?;
@@ -141,15 +147,23 @@ impl Engine {
             root,
             site,
             trust_directory,
+            open_to_others,
             store: Mutex::new(StoreState { id, ready: None }),
             writers: Mutex::default(),
             stuck: Mutex::default(),
             readers: Mutex::default(),
             recent: Arc::default(),
             catalog: Mutex::default(),
+            keepers: Keepers::default(),
             names: Mutex::default(),
             sealer: background_sealing.then(Sealer::default),
         })))
+    }
+
+    /// The permission bits of the store's directory, if its group or everybody might write to it when it was opened: whoever may, can
+    /// lead what is written there elsewhere. For a warning to people; it is also said through `tracing`.
+    pub fn open_to_others(&self) -> Option<u32> {
+        self.0.open_to_others
     }
 
     /// The store's directory, with links resolved.
@@ -212,7 +226,7 @@ impl Engine {
         let directory = self.directory(id);
         directory.check()?;
         let header = directory.read_header()?;
-        let live = lock::is_live(&directory);
+        let live = lock::is_live(&directory)?;
         let log = log::scan(&directory)?;
         let head = self.head_of_log(&log)?;
         let checkpoint = log.sealed.and_then(|sealed| sealed.checkpoint(&directory));
@@ -455,7 +469,10 @@ impl Engine {
     }
 
     /// Who has a session open for writing, as far as its lock's note says; `None` when nobody has. For messages to people.
-    pub fn holder(&self, id: &SessionId) -> Option<Holder> {
+    ///
+    /// # Errors
+    /// I/O, also a lock that may not be read: then it cannot be told whether somebody has it open.
+    pub fn holder(&self, id: &SessionId) -> Result<Option<Holder>, BackendError> {
         lock::holder(&self.directory(id))
     }
 

@@ -40,8 +40,10 @@ impl Engine {
     /// the trash, whole. Frees no space.
     ///
     /// # Errors
-    /// As [`Engine::delete`]; the session is where it was then.
+    /// As [`Engine::delete`]; the session is where it was then. `Busy`, too, when a session of this id is live in this process that
+    /// has written nothing yet.
     pub fn trash(&self, id: &SessionId) -> Result<Trashed, BackendError> {
+        let _kept = self.0.keepers.keep(id)?;
         let (directory, lock) = self.claim(id)?;
         // Read before: afterwards nothing may fail.
         let header = directory.read_header();
@@ -82,7 +84,8 @@ impl Engine {
     /// Brings a session back from the trash, as it was. Durable when it returns.
     ///
     /// # Errors
-    /// `Exists` when there is a session of that id again; `NotFound` when it is not in the trash any more; I/O, and then it is still
+    /// `Exists` when there is a session of that id again; `Busy` when one is live in this process, also one that has written nothing
+    /// yet; `NotFound` when it is not in the trash any more; I/O, and then it is still
     /// in the trash.
     pub fn restore(&self, trashed: &Trashed) -> Result<(), BackendError> {
         let site = &self.0.site;
@@ -103,6 +106,8 @@ impl Engine {
         }
         directory.check()?;
         self.make_store()?;
+        // A session of this id may be live that has written nothing yet: its first write would find the place taken.
+        let _kept = directory.id.as_ref().map(|id| self.0.keepers.keep(id)).transpose()?;
         self.rename_durably(&directory, &trashed.path, &target).map_err(|error| {
             let occupied = site.files.stat(&trashed.path).is_ok() && site.files.stat(&target).is_ok();
             if occupied { exists() } else { error }

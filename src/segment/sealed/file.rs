@@ -401,4 +401,37 @@ mod tests {
         assert_eq!(blocks_of(3, &[1_000, large, 1_000, large, 1_000]).len(), 3);
         assert_eq!(blocks_of(3, &[5 * BLOCK_BYTES, 1_000]).len(), 2, "beyond its patience a block ends anywhere");
     }
+
+    /// How many blocks are closed by events of these types and weights.
+    fn closed(events: &[(&str, usize)]) -> usize {
+        let files = SimulatedFiles::new(1);
+        files.overwrite(Path::new("/seg"), b"").unwrap();
+        let file = files.open(Path::new("/seg"), Access::Write).unwrap();
+        let mut writer = SealedWriter::new(&*file, 7, 0, 1);
+        for (seq, (event_type, weight)) in (0..).zip(events) {
+            let of = |length: usize| {
+                NewEvent::named(event_type, JsonText::parse(&format!("\"{}\"", "b".repeat(length))).unwrap()).at(seq, 1)
+            };
+            let event = of(weight - of(0).weight());
+            assert_eq!(event.weight(), *weight);
+            writer.push(Item::Event(event)).unwrap();
+        }
+        writer.blocks.len()
+    }
+
+    #[test]
+    fn a_block_closes_at_a_steps_end_with_a_tail_behind_it_and_anywhere_at_the_most() {
+        let full = BLOCK_BYTES + TAIL_BYTES;
+        for (weight, count) in [(full - 1, 0), (full, 1), (full + 1, 1)] {
+            assert_eq!(closed(&[("step/end", weight)]), count, "{weight}");
+            assert_eq!(closed(&[("turn/end", weight)]), count, "{weight}");
+            assert_eq!(closed(&[("app/x", weight)]), 0, "{weight}");
+            assert_eq!(closed(&[("app/x", weight - 1000), ("step/end", 1000)]), count, "{weight}");
+        }
+        let most = MOST_BLOCK_BYTES;
+        for (weight, count) in [(most - 1, 0), (most, 1), (most + 1, 1), (2 * most, 1)] {
+            assert_eq!(closed(&[("app/x", weight)]), count, "{weight}");
+        }
+        assert_eq!(closed(&[("app/x", most), ("app/x", most)]), 2);
+    }
 }

@@ -235,4 +235,27 @@ mod tests {
             assert_eq!(decode(&bytes[..at]), None);
         }
     }
+
+    #[test]
+    fn a_list_at_below_and_above_the_limit() {
+        use crate::backend::DamageClass;
+        use crate::segment::files::RealFiles;
+
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().to_owned();
+        let directory = SessionDirectory { files: std::sync::Arc::new(RealFiles), path, id: None };
+        let entry = |number: usize| Entry { first_seq: number as u64, salt: 1, session: [7; 16], until: 0 };
+        for (count, fits) in [(MAX_ENTRIES - 1, true), (MAX_ENTRIES, true), (MAX_ENTRIES + 1, false)] {
+            let entries: Vec<Entry> = (0..count).map(entry).collect();
+            std::fs::write(directory.file(SHARED_FILE), encode(&entries)).unwrap();
+            let header =
+                JournalHeader { session: [7; 16], first_seq: count as u64 - 1, epoch: 1, salt: 1, predecessor: None };
+            match find(&directory, &header, 0) {
+                Ok(found) => assert!(fits && found == entries.last().copied(), "{count}"),
+                Err(error) => {
+                    assert!(!fits && error.damage.unwrap().class == DamageClass::BadHeader, "{count}");
+                }
+            }
+        }
+    }
 }
