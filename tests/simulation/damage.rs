@@ -40,12 +40,11 @@ fn written_wrong(segment: &[u8], pick: u64) -> Vec<u8> {
     let wrong = match pick % 3 {
         0 => text.replacen("\"last_time\":", "\"last_time\":1", 1),
         1 => {
-            // One event more is counted of the last type.
+            // The last of the counts is another type's.
             let counts = text.find("\"counts\":{").unwrap();
             let close = counts + text[counts..].find('}').unwrap();
-            let digits = text[..close].rfind(':').unwrap() + 1;
-            let count: u64 = text[digits..close].parse().unwrap();
-            format!("{}{}{}", &text[..digits], count + 1, &text[close..])
+            let name = text[..close].rfind("\":").unwrap();
+            format!("{}z{}", &text[..name], &text[name..])
         }
         _ => text.replacen("\"unpacked\":", "\"unpacked\":1", 1),
     };

@@ -31,6 +31,9 @@ const OPERATIONS: [Option<Operation>; 8] = [
 /// A failed sync of a file, whatever its error: the pages that were not written are dropped.
 const DROPPED_PAGES: &str = "dropped pages";
 
+/// The power goes in the middle of what is done.
+const POWER_OFF: &str = "power off";
+
 fn name(kind: FaultKind) -> &'static str {
     match kind {
         FaultKind::Errno(libc::EIO) => "EIO",
@@ -41,7 +44,8 @@ fn name(kind: FaultKind) -> &'static str {
         FaultKind::ShortWrite => "short write",
         FaultKind::ShortRead => "short read",
         FaultKind::Slow(_) => "slow",
-        other => panic!("no program plans {other:?}"),
+        FaultKind::PowerOff => POWER_OFF,
+        other @ FaultKind::Errno(_) => panic!("no program plans {other:?}"),
     }
 }
 
@@ -53,6 +57,11 @@ pub fn chosen(pick: u64) -> Fault {
     let operation = if kind == FaultKind::ShortRead { None } else { OPERATIONS[index(3)] };
     let lasting = pick >> 6 & 1 == 1 && kind != FaultKind::Errno(libc::EINTR);
     Fault { call: 1 + (pick >> 7) % 20, operation, lasting, kind }
+}
+
+/// The power goes at one of the next calls.
+pub fn power_off(pick: u64) -> Fault {
+    Fault { call: 1 + pick % 8, operation: None, lasting: false, kind: FaultKind::PowerOff }
 }
 
 /// How many failures of each kind were planned, and how often one met a call.
@@ -91,7 +100,7 @@ impl Faults {
 
     /// A disk that no longer fails would let every program pass.
     pub fn assert_all_fired(&self) {
-        for kind in KINDS.map(name).into_iter().chain([DROPPED_PAGES]) {
+        for kind in KINDS.map(name).into_iter().chain([DROPPED_PAGES, POWER_OFF]) {
             assert!(self.fired.get(kind).is_some_and(|count| *count > 0), "{kind} never met a call: {self}");
         }
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use sessionlog::backend::{ErrorKind, ReadLimit};
 use sessionlog::event::{Event, Item, SessionHeader};
-use sessionlog::segment::files::{Files, SimulatedFiles, TellOnPanic};
+use sessionlog::segment::files::{Fault, Files, SimulatedFiles, TellOnPanic};
 use sessionlog::segment::{Engine, EngineOptions, Reader, SealOptions, SegmentBackend};
 use sessionlog::session::Session;
 use sessionlog::store::{ForkAt, Health, ListOptions, LiveSession, Store, StoreError};
@@ -194,7 +194,7 @@ impl World {
             216..=219 => self.list().await,
             220..=223 => self.inspect(name).await,
             224..=228 => self.follow(name),
-            229..=233 => self.crash(pick),
+            229..=233 => self.crash(name, pick).await,
             234..=236 => self.die(pick),
             237..=250 => self.fail(pick),
             _ => self.heal(),
@@ -517,7 +517,13 @@ impl World {
     }
 
     /// The power goes. What the old process's tasks still do, they do to the old disk.
-    fn crash(&mut self, pick: u64) {
+    async fn crash(&mut self, name: &str, pick: u64) {
+        if pick & 1 == 1 {
+            // It goes while something is written.
+            self.plan(faults::power_off(pick >> 1));
+            self.append(name, pick >> 4).await;
+            self.flush(name).await;
+        }
         self.die(pick);
         self.files.crash();
         self.trash_after_crash();
@@ -532,7 +538,10 @@ impl World {
     }
 
     fn fail(&mut self, pick: u64) {
-        let fault = faults::chosen(pick);
+        self.plan(faults::chosen(pick));
+    }
+
+    fn plan(&mut self, fault: Fault) {
         self.faults.plan(fault);
         self.files.fail(fault);
         self.faulty = true;
