@@ -32,12 +32,28 @@ fn checksum(parts: &[&[u8]]) -> [u8; 4] {
     hasher.finalize().to_le_bytes()
 }
 
+/// A footer that leaves out the last event, in its index and its counts.
+fn one_event_fewer(footer: &str) -> Option<String> {
+    let mut footer: serde_json::Value = serde_json::from_str(footer).unwrap();
+    let next = footer["next_seq"].as_u64().unwrap() - 1;
+    let many = |count: &&mut serde_json::Value| count.as_u64().is_some_and(|count| count > 1);
+    let count = footer["counts"].as_object_mut().unwrap().values_mut().find(many)?;
+    *count = (count.as_u64().unwrap() - 1).into();
+    let block = footer["blocks"].as_array_mut().unwrap().last_mut().unwrap();
+    if block["first_seq"].as_u64().unwrap() >= next {
+        return None;
+    }
+    block["next_seq"] = next.into();
+    footer["next_seq"] = next.into();
+    Some(footer.to_string())
+}
+
 /// The segment with something else in its footer, and every checksum right: as a defect would have written it.
 fn written_wrong(segment: &[u8], pick: u64) -> Vec<u8> {
     let (at, end) = (footer_of(segment), segment.len() - TRAILER);
     let text = zstd::bulk::decompress(&segment[at..end], 1 << 20).unwrap();
     let text = String::from_utf8(text).unwrap();
-    let wrong = match pick % 3 {
+    let wrong = match pick % 4 {
         0 => text.replacen("\"last_time\":", "\"last_time\":1", 1),
         1 => {
             // The last of the counts is another type's.
@@ -46,6 +62,7 @@ fn written_wrong(segment: &[u8], pick: u64) -> Vec<u8> {
             let name = text[..close].rfind("\":").unwrap();
             format!("{}z{}", &text[..name], &text[name..])
         }
+        2 => one_event_fewer(&text).unwrap_or_else(|| text.replacen("\"last_time\":", "\"last_time\":1", 1)),
         _ => text.replacen("\"unpacked\":", "\"unpacked\":1", 1),
     };
     assert_ne!(wrong, text);
