@@ -7,6 +7,9 @@
 
 #[path = "simulation/agent.rs"]
 mod agent;
+#[path = "simulation/faults.rs"]
+#[allow(dead_code, reason = "what many programs met is counted by the simulation alone")]
+mod faults;
 #[path = "simulation/model.rs"]
 mod model;
 mod store_common;
