@@ -21,8 +21,13 @@ fn main() {
         return;
     }
     let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join("goals");
-    let plan =
-        Plan { work: measure::files::fresh(&work, "work"), quick: has("--quick"), scale: has("--scale"), peers: None };
+    let plan = Plan {
+        work: measure::files::fresh(&work, "work"),
+        quick: has("--quick"),
+        scale: has("--scale"),
+        peers: None,
+        only: None,
+    };
     let figures = run(&plan);
     for row in &figures.rows {
         let verdict = row.met.map_or("", |met| if met { "met" } else { "MISSED" });

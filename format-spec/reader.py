@@ -304,10 +304,11 @@ class Segment:
             for part in ("conversation", "marks", "text"):
                 need(block[part]["stored"] >= 0, "a part of negative length")
                 offset += block[part]["stored"]
+        self.checkpoint_sound = True
         if (checkpoint := self.footer["checkpoint"]) is not None:
             need(0 < checkpoint["unpacked"] <= FOOTER_LIMIT and checkpoint["stored"] > 0, "a checkpoint of no bytes")
             stored = self.at(offset, checkpoint["stored"])
-            need(self.check(offset, stored) == checkpoint["crc"], "the checkpoint's checksum is wrong")
+            self.checkpoint_sound = self.check(offset, stored) == checkpoint["crc"]
             offset += checkpoint["stored"]
         need((seq, offset) == (self.next_seq, footer), "blocks and checkpoint do not tile the file")
         self.footer["counts"] = dict(sorted(self.footer["counts"].items(), key=lambda count: count[0].encode()))
@@ -359,6 +360,8 @@ class Segment:
             derived.append(Problem("derived-index", self.path, end, "the index is not that of the blocks"))
         elif not counted:
             derived.append(Problem("derived-counts", self.path, end, "the counts are not those of the events"))
+        elif not self.partial and not self.checkpoint_sound:
+            derived.append(Problem("derived-checkpoint", self.path, end, "the checkpoint's checksum is wrong"))
 
     def block(self, first_seq, conversation, marks, text):
         pieces = self.conversation(first_seq, conversation) + self.runs(first_seq, marks, text)

@@ -231,7 +231,7 @@ fn a_bomb_for_a_catalogue_is_no_catalogue_and_costs_little() {
     let bomb = zstd::bulk::compress(&vec![b' '; 64 << 20], 1).unwrap();
     for claimed in [1_u32, 64 << 20, 1 << 31, u32::MAX] {
         let mut frame = b"slogCATA".to_vec();
-        frame.extend_from_slice(&1_u32.to_le_bytes());
+        frame.extend_from_slice(&2_u32.to_le_bytes());
         frame.extend_from_slice(&claimed.to_le_bytes());
         let packed = bomb.repeat(40);
         let checksum = crc(&[&frame, &packed]);

@@ -371,7 +371,7 @@ fn a_catalogue_that_unpacks_to_more_than_it_states_is_made_anew() {
     for stated in [1 << 20, u32::MAX, 1] {
         let packed = bomb(b' ', 2000);
         let mut bytes = b"slogCATA".to_vec();
-        bytes.extend_from_slice(&1_u32.to_le_bytes());
+        bytes.extend_from_slice(&2_u32.to_le_bytes());
         bytes.extend_from_slice(&stated.to_le_bytes());
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&bytes);

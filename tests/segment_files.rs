@@ -30,6 +30,13 @@ fn laws(files: &dyn Files, root: &Path) {
     assert_eq!(files.stat(&a).unwrap(), stat);
     assert!(files.open(&a, Access::Read).unwrap().write_at(b"x", 0).is_err());
 
+    // From an open directory the same is seen, and nothing else.
+    let open = files.open_directory(root).unwrap().unwrap();
+    assert_eq!(open.stat("a").unwrap(), stat);
+    assert_eq!(open.stat("b").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(open.stat("a/b").unwrap_err().kind(), ErrorKind::NotADirectory);
+    assert!(files.open_directory(&a).is_err() && files.open_directory(&b).is_err());
+
     // Locks belong to handles.
     let other = files.open(&a, Access::Write).unwrap();
     assert!(file.try_lock(Lock::Exclusive).unwrap() && file.try_lock(Lock::Exclusive).unwrap());
@@ -50,10 +57,12 @@ fn laws(files: &dyn Files, root: &Path) {
 
     // A directory with entries is never replaced.
     files.create_directory(&directory).unwrap();
+    assert_eq!(open.stat("directory").unwrap(), files.stat(&directory).unwrap());
     assert_eq!(files.create_directory(&directory).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert!(is_wrong_type(&files.open(&directory, Access::Read).unwrap_err()));
     assert!(is_wrong_type(&files.open(&directory, Access::Write).unwrap_err()));
     drop(files.open(&directory.join("inside"), Access::CreateNew).unwrap());
+    assert_eq!(open.stat("directory/inside").unwrap(), files.stat(&directory.join("inside")).unwrap());
     let second = root.join("second");
     files.create_directory(&second).unwrap();
     drop(files.open(&second.join("inside"), Access::CreateNew).unwrap());

@@ -204,7 +204,7 @@ fn readers_beside_a_live_writer_only_ever_see_a_growing_prefix() {
 #[test]
 fn remains_of_dead_creators_are_cleared_and_those_of_live_ones_left() {
     let home = tempfile::tempdir().unwrap();
-    let engine = Engine::open(home.path()).unwrap();
+    let engine = EngineOptions::new().background_sealing(false).open(home.path()).unwrap();
     let head = create(&engine, "s", 3);
     let sessions = home.path().join("sessions");
     let dead = sessions.join(".tmp-dead");
@@ -219,7 +219,10 @@ fn remains_of_dead_creators_are_cleared_and_those_of_live_ones_left() {
     engine.release(&id("s"), head.epoch).unwrap();
 
     let next = Engine::open(home.path()).unwrap();
-    next.take_over(&id("s")).unwrap();
+    let taken = next.take_over(&id("s")).unwrap();
+    assert!(dead.exists(), "no write waits for it");
+    next.release(&id("s"), taken.head.epoch).unwrap();
+    next.finish_sealing();
     assert!(!dead.exists() && alive.exists());
     assert!(!engine.locate(&id("s")).join(".tmp-0").exists());
 }

@@ -19,6 +19,9 @@ use super::inputs::STREAMED;
 use super::row::{Latency, Row, Unit};
 use super::{Figures, Plan, files};
 
+/// A length that no file of a round grows past.
+const LENGTHENED: u64 = 4 << 20;
+
 /// Sessions that stream at once.
 pub const CROWDS: [usize; 4] = [1, 8, 64, 512];
 
@@ -26,6 +29,11 @@ pub const CROWDS: [usize; 4] = [1, 8, 64, 512];
 pub const STORE: &str = "sessionlog, Store::flush";
 pub const ENGINE: &str = "sessionlog, Engine::append";
 pub const RAW: &str = "raw write + fdatasync";
+
+/// What stands beside them to tell where time goes: the same calls made on the runtime's blocking pool and awaited, as `Store::flush`
+/// has to; and the same calls into a file whose length was set in advance, which spares the file system's journal a commit.
+pub const RAW_AWAITED: &str = "raw write + fdatasync, awaited";
+pub const RAW_LENGTHENED: &str = "raw write + fdatasync, length set in advance";
 
 /// The first flushes of a recorded session, as streaming gives them.
 pub fn flushes(count: usize) -> Vec<Batch> {
@@ -79,17 +87,51 @@ fn record_sizes(work: &Path, batches: &[Batch]) -> Vec<usize> {
     sizes
 }
 
-fn raw(root: &Path, crowd: usize, sizes: &[usize]) -> Round {
-    let files: Vec<File> = (0..crowd)
-        .map(|number| {
-            let file = OpenOptions::new().create(true).truncate(true).write(true).open(root.join(number.to_string()));
-            let file = file.expect("a file");
-            // The first flush of a session also makes it: not counted here, nor for anyone else.
-            file.write_all_at(&[0x5a; 4096], 0).expect("a write");
-            file.sync_all().expect("a sync");
-            file
-        })
-        .collect();
+/// Files as long as a session's after its first flush, which also makes it: not counted here, nor for anyone else.
+fn raw_files(root: &Path, crowd: usize, length: Option<u64>) -> Vec<File> {
+    let made = |number: usize| {
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(root.join(number.to_string()));
+        let file = file.expect("a file");
+        file.write_all_at(&[0x5a; 4096], 0).expect("a write");
+        length.into_iter().for_each(|length| file.set_len(length).expect("a length"));
+        file.sync_all().expect("a sync");
+        file
+    };
+    (0..crowd).map(made).collect()
+}
+
+fn raw_awaited(root: &Path, crowd: usize, sizes: &[usize]) -> Round {
+    let files = raw_files(root, crowd, None);
+    let sizes: Arc<[usize]> = sizes.into();
+    runtime(2).block_on(async {
+        let start = Instant::now();
+        let write = |file: File| {
+            let sizes = Arc::clone(&sizes);
+            let (file, bytes) = (Arc::new(file), vec![0x5a_u8; sizes.iter().copied().max().unwrap_or(1)]);
+            tokio::spawn(async move {
+                let (mut each, mut offset) = (Vec::new(), 4096);
+                for &size in sizes.iter().skip(1) {
+                    let start = Instant::now();
+                    let (file, bytes) = (Arc::clone(&file), bytes.get(..size).unwrap_or(&bytes).to_vec());
+                    let work = move || file.write_all_at(&bytes, offset).and_then(|()| file.sync_data());
+                    tokio::task::spawn_blocking(work).await.expect("a call that ends").expect("a write and a sync");
+                    each.push(nanoseconds(start.elapsed()));
+                    offset += size as u64;
+                }
+                each
+            })
+        };
+        let tasks: Vec<_> = files.into_iter().map(write).collect();
+        let mut each = Vec::new();
+        for task in tasks {
+            each.extend(task.await.expect("a task that ends"));
+        }
+        Round { each, seconds: start.elapsed().as_secs_f64() }
+    })
+}
+
+fn raw(root: &Path, crowd: usize, sizes: &[usize], length: Option<u64>) -> Round {
+    let files = raw_files(root, crowd, length);
     let bytes = vec![0x5a; sizes.iter().copied().max().unwrap_or(1)];
     together(crowd, |number| {
         let (Some(file), mut offset) = (files.get(number), 4096) else { return Vec::new() };
@@ -209,7 +251,7 @@ pub fn measure(plan: &Plan, figures: &mut Figures) {
     for &crowd in crowds {
         let batches = Arc::new(flushes(1 + flushes_each(plan, crowd)));
         let sizes = record_sizes(&plan.work, &batches);
-        let mut contenders = vec![Contender::new(RAW), Contender::new(ENGINE), Contender::new(STORE)];
+        let mut contenders = Vec::from([RAW, RAW_AWAITED, RAW_LENGTHENED, ENGINE, STORE].map(Contender::new));
         let peers: Vec<&str> = match &plan.peers {
             Some(peers) => peers.names().iter().map(String::as_str).collect(),
             None => Vec::new(),
@@ -219,7 +261,9 @@ pub fn measure(plan: &Plan, figures: &mut Figures) {
             for contender in &mut contenders {
                 let root = files::fresh(&plan.work, "flush");
                 let round = match contender.name.as_str() {
-                    RAW => raw(&root, crowd, &sizes),
+                    RAW => raw(&root, crowd, &sizes, None),
+                    RAW_AWAITED => raw_awaited(&root, crowd, &sizes),
+                    RAW_LENGTHENED => raw(&root, crowd, &sizes, Some(LENGTHENED)),
                     ENGINE => engine(&root, crowd, &batches),
                     STORE => store(&root, crowd, &batches),
                     peer => {

@@ -46,6 +46,8 @@ pub struct Plan {
     pub scale: bool,
     /// The other stores, if they were built.
     pub peers: Option<Peers>,
+    /// Only the stages whose name holds these words.
+    pub only: Option<String>,
 }
 
 impl Plan {
@@ -79,10 +81,23 @@ pub struct Figures {
     pub failed: Vec<String>,
 }
 
+/// Measures with the stores that are made once and read by several stages.
+type Reading = fn(&Plan, &Inputs, &mut Figures);
+
+/// The stages that read them.
+const READING: [(&str, Reading); 5] = [
+    ("bytes stored", size::measure),
+    ("reading", read::measure),
+    ("resuming", resume::measure),
+    ("forking", fork::measure),
+    ("export and import", exchange::measure),
+];
+
 /// Measures everything, telling on standard error how far it has come. What fails is named in the figures, and the rest goes on.
 pub fn run(plan: &Plan) -> Figures {
     let mut figures = Figures::default();
     let started = Instant::now();
+    let wanted = |name: &str| plan.only.as_ref().is_none_or(|words| name.contains(words.as_str()));
     let stage = |name: &str, figures: &mut Figures, work: &mut dyn FnMut(&mut Figures)| {
         eprintln!("[{:>4} s] {name}", started.elapsed().as_secs());
         if catch_unwind(AssertUnwindSafe(|| work(figures))).is_err() {
@@ -90,24 +105,25 @@ pub fn run(plan: &Plan) -> Figures {
             figures.failed.push(name.to_owned());
         }
     };
-    stage("append in memory", &mut figures, &mut |figures| append::measure(plan, figures));
-    stage("durable flushes", &mut figures, &mut |figures| flush::measure(plan, figures));
-    let mut inputs = None;
-    stage("making the stores to read from", &mut figures, &mut |_| inputs = Some(Inputs::make(plan)));
-    if let Some(inputs) = inputs {
-        stage("bytes stored", &mut figures, &mut |figures| size::measure(plan, &inputs, figures));
-        stage("reading", &mut figures, &mut |figures| read::measure(plan, &inputs, figures));
-        stage("resuming", &mut figures, &mut |figures| resume::measure(plan, &inputs, figures));
-        stage("forking", &mut figures, &mut |figures| fork::measure(plan, &inputs, figures));
-        stage("export and import", &mut figures, &mut |figures| exchange::measure(plan, &inputs, figures));
-        inputs.remove();
-    }
-    stage("listing", &mut figures, &mut |figures| list::measure(plan, figures));
-    stage("opening after a kill", &mut figures, &mut |figures| recovery::measure(plan, figures));
-    if plan.scale {
-        for (name, measure) in scale::PARTS {
-            stage(name, &mut figures, &mut |figures| measure(plan, figures));
+    let parts = |parts: &[(&str, scale::Part)], figures: &mut Figures| {
+        for (name, measure) in parts.iter().filter(|(name, _)| wanted(name)) {
+            stage(name, figures, &mut |figures| measure(plan, figures));
         }
+    };
+    parts(&[("append in memory", append::measure), ("durable flushes", flush::measure)], &mut figures);
+    if READING.iter().any(|(name, _)| wanted(name)) {
+        let mut inputs = None;
+        stage("making the stores to read from", &mut figures, &mut |_| inputs = Some(Inputs::make(plan)));
+        if let Some(inputs) = inputs {
+            for (name, measure) in READING.iter().filter(|(name, _)| wanted(name)) {
+                stage(name, &mut figures, &mut |figures| measure(plan, &inputs, figures));
+            }
+            inputs.remove();
+        }
+    }
+    parts(&[("listing", list::measure), ("opening after a kill", recovery::measure)], &mut figures);
+    if plan.scale {
+        parts(&scale::PARTS, &mut figures);
     }
     eprintln!("[{:>4} s] done", started.elapsed().as_secs());
     figures.rows.sort_by_key(row::Row::order);

@@ -103,11 +103,13 @@ fn curves(report: &Report, out: &mut String) {
 pub fn of(report: &Report) -> String {
     let mut out = String::from("# Figures\n\n");
     out.push_str("Made by `cargo run --release --example bench_report");
-    out.push_str(match (report.quick, report.scale) {
-        (true, _) => " -- --quick",
-        (false, true) => " -- --scale",
-        (false, false) => "",
-    });
+    let switches = [(report.quick, " --quick"), (report.scale, " --scale")];
+    let only = report.only.as_ref().map(|words| format!(" --only '{words}'"));
+    let words: String =
+        switches.iter().filter(|(given, _)| *given).map(|(_, word)| *word).chain(only.as_deref()).collect();
+    if !words.is_empty() {
+        let _ = write!(out, " --{words}");
+    }
     let _ = writeln!(out, "` in {:.0} s.\n", report.seconds);
     out.push_str(&report.machine.lines());
     out.push_str(

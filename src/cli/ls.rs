@@ -147,15 +147,15 @@ async fn line(backend: &SegmentBackend, entry: Summarised) -> Line {
     };
     Line {
         id,
-        title: summary.title,
-        cwd: summary.header.cwd,
+        title: summary.title.clone(),
+        cwd: summary.header.cwd.clone(),
         created_at: summary.header.created_at,
         last_time: summary.last_time,
         events: summary.events,
         turns: summary.turns,
         bytes: summary.bytes,
         state,
-        parent: summary.header.parent_session,
+        parent: summary.header.parent_session.clone(),
         depth: None,
         error,
     }

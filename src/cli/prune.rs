@@ -191,8 +191,8 @@ fn sessions(engine: &Engine) -> Result<Vec<Stored>, Failure> {
         match entry.summary {
             Ok(summary) => {
                 session.activity = summary.last_time.or(summary.header.created_at);
-                session.parent = summary.header.parent_session;
-                session.blocked = match (summary.invalid, session.activity) {
+                session.parent.clone_from(&summary.header.parent_session);
+                session.blocked = match (&summary.invalid, session.activity) {
                     (Some(invalid), _) => Some(Blocked::Damaged(format!("it is damaged: {invalid}"))),
                     (None, _) if summary.live => {
                         let holder = session.id.as_ref().and_then(|id| engine.holder(id)).unwrap_or_default();

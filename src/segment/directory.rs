@@ -140,14 +140,24 @@ impl SessionDirectory {
         })
     }
 
-    /// Bytes of the session's files. The lock's text is for people and changes with every holder, and what is just being written is
-    /// nobody's business but its maker's: neither counts.
+    /// Names of what the session is made of. The lock's text is for people and changes with every holder, and what is just being
+    /// written is nobody's business but its maker's: neither counts.
+    ///
+    /// # Errors
+    /// As [`SessionDirectory::names`].
+    pub(crate) fn counted_names(&self) -> Result<Vec<String>, BackendError> {
+        let mut names = self.names()?;
+        names.retain(|name| !name.starts_with(TEMPORARY) && name != LOCK_FILE);
+        Ok(names)
+    }
+
+    /// Bytes of the session's files that count.
     ///
     /// # Errors
     /// As [`SessionDirectory::names`]; a size that cannot be read is not left out.
     pub(crate) fn stored_bytes(&self) -> Result<u64, BackendError> {
         let mut bytes = 0_u64;
-        for name in self.names()?.iter().filter(|name| !name.starts_with(TEMPORARY) && *name != LOCK_FILE) {
+        for name in &self.counted_names()? {
             match self.files.stat(&self.file(name)) {
                 Ok(stat) => bytes = bytes.saturating_add(if stat.kind == FileKind::File { stat.length } else { 0 }),
                 // Sealing took it away meanwhile.

@@ -160,10 +160,18 @@ fn parse_note(note: &str) -> Holder {
     }
 }
 
-/// Whether a writer has the session open.
+/// Whether somebody holds the session's lock.
+///
+/// # Errors
+/// I/O: it cannot be told.
+pub(crate) fn is_held(directory: &SessionDirectory) -> io::Result<bool> {
+    let had = directory.files.open(&directory.file(LOCK_FILE), Access::Read)?.try_lock(Lock::Shared)?;
+    Ok(!had)
+}
+
+/// Whether a writer has the session open, as far as can be told.
 pub(crate) fn is_live(directory: &SessionDirectory) -> bool {
-    let probe = || directory.files.open(&directory.file(LOCK_FILE), Access::Read)?.try_lock(Lock::Shared);
-    matches!(probe(), Ok(false))
+    is_held(directory).unwrap_or(false)
 }
 
 /// Who has the session open for writing, as its note says; `None` when nobody has.

@@ -244,9 +244,7 @@ fn scan_journals(
                 return scan_newest(directory, scanner, Some((name, torn)), log, visit).map(Some);
             }
             Ok(Opening::Cut(_)) => {
-                let path = directory.file(&journal::file_name(name));
-                let detail = "the file was cut within its header";
-                let error = directory.damage(DamageClass::Gap, &path, Some(0), 0, detail);
+                let error = cut_within_header(directory, name, 0);
                 return Err(behind(directory, current, name, error, &mut log, visit));
             }
             Err(error) => return Err(behind(directory, current, name, error, &mut log, visit)),
@@ -276,9 +274,7 @@ pub(crate) fn open_first(
     match &opening {
         Opening::Gone => {}
         Opening::Cut(_) if followed => {
-            let path = directory.file(&journal::file_name(name));
-            let detail = "the file was cut within its header";
-            return Err(directory.damage(DamageClass::Gap, &path, Some(0), begins, detail));
+            return Err(cut_within_header(directory, name, begins));
         }
         Opening::Cut(_) => check_start(directory, name, name, begins)?,
         Opening::Sound(journal) => {
@@ -340,8 +336,22 @@ pub(crate) fn check_link(
     Err(directory.damage(class, &next.path, Some(56), current.first_seq, detail))
 }
 
-/// A journal that starts elsewhere than where the log has come to.
-fn check_start(directory: &SessionDirectory, name: u64, found: u64, expected: u64) -> Result<(), BackendError> {
+/// A journal that another follows, and that has lost its header.
+pub(crate) fn cut_within_header(directory: &SessionDirectory, name: u64, intact_before: u64) -> BackendError {
+    let path = directory.file(&journal::file_name(name));
+    directory.damage(DamageClass::Gap, &path, Some(0), intact_before, "the file was cut within its header")
+}
+
+/// Checks that a journal starts where the log has come to.
+///
+/// # Errors
+/// Damage: a gap or an overlap.
+pub(crate) fn check_start(
+    directory: &SessionDirectory,
+    name: u64,
+    found: u64,
+    expected: u64,
+) -> Result<(), BackendError> {
     let class = match found.cmp(&expected) {
         std::cmp::Ordering::Equal => return Ok(()),
         std::cmp::Ordering::Greater => DamageClass::Gap,

@@ -37,6 +37,7 @@
 //! - `sealed`: segments that stand for journals, written once for size and for reading; `seal`, `sealer`: making them.
 //! - `lock`, `writer`, `recovery`, `builder`: owning, appending, taking over, creating.
 //! - `engine`: the operations on a store: creating, forking, listing, removing, the trash.
+//! - `recent`: blocks that were unpacked lately.
 //! - [`Reader`], [`Engine`], [`SegmentBackend`]: what the rest of the crate and applications use.
 //!
 //! # Durability
@@ -63,6 +64,7 @@ mod lock;
 mod log;
 pub(crate) mod random;
 mod reader;
+mod recent;
 mod record;
 mod recovery;
 mod scan;

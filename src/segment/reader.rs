@@ -9,6 +9,7 @@ use super::files::{Files, Identity, RealFiles};
 use super::journal;
 use super::key;
 use super::log;
+use super::recent::RecentBlocks;
 use super::scan::{Content, Fault, Journal, Opening, Record, Scanner};
 use super::sealed::chain::{self, SealedEnd, Walk};
 use super::sealed::segment::Segment;
@@ -54,6 +55,8 @@ pub struct Reader {
     place: Option<Place>,
     sealed: Option<SealedPlace>,
     chain: Option<Chain>,
+    /// Where blocks are looked for before they are unpacked, and left when they were.
+    recent: Option<Arc<RecentBlocks>>,
 }
 
 /// Where in a sealed segment a reader stands.
@@ -61,23 +64,38 @@ pub struct Reader {
 struct SealedPlace {
     segment: Segment,
     /// The block that was unpacked last, by its index.
-    block: Option<(usize, Vec<Item>)>,
+    block: Option<(usize, Arc<Vec<Item>>)>,
 }
 
 impl SealedPlace {
     /// Unpacks the block that holds `seq`, if it is not at hand.
-    fn load(&mut self, directory: &SessionDirectory, seq: u64) -> Result<(), BackendError> {
+    fn load(
+        &mut self,
+        directory: &SessionDirectory,
+        recent: Option<&RecentBlocks>,
+        seq: u64,
+    ) -> Result<(), BackendError> {
         let Some(wanted) = self.segment.footer.block_of(seq) else { return Ok(()) };
-        if self.block.as_ref().is_none_or(|(index, _)| *index != wanted) {
-            self.block = None;
-            self.block = Some((wanted, self.segment.block(directory, wanted)?));
+        if self.block.as_ref().is_some_and(|(index, _)| *index == wanted) {
+            return Ok(());
         }
+        self.block = None;
+        let items = if let Some(items) = recent.and_then(|recent| recent.get(&self.segment, wanted)) {
+            items
+        } else {
+            let items = Arc::new(self.segment.block(directory, wanted)?);
+            if let Some(recent) = recent {
+                recent.put(&self.segment, wanted, &items);
+            }
+            items
+        };
+        self.block = Some((wanted, items));
         Ok(())
     }
 
     /// The items at hand that end behind `seq`.
     fn items_from(&self, seq: u64) -> &[Item] {
-        let items = self.block.as_ref().map_or(&[][..], |(_, items)| items);
+        let items = self.block.as_ref().map_or(&[][..], |(_, items)| items.as_slice());
         items.get(items.partition_point(|item| item.next_seq() <= seq)..).unwrap_or_default()
     }
 }
@@ -199,11 +217,16 @@ impl Reader {
         directory.check()?;
         let header = directory.read_header()?;
         directory.id = header.session_id().ok();
-        Ok(Self { directory, header, identity: None, next_seq: 0, place: None, sealed: None, chain: None })
+        Ok(Self::over(directory, header))
     }
 
     pub(crate) fn over(directory: SessionDirectory, header: SessionHeader) -> Self {
-        Self { directory, header, identity: None, next_seq: 0, place: None, sealed: None, chain: None }
+        Self { directory, header, identity: None, next_seq: 0, place: None, sealed: None, chain: None, recent: None }
+    }
+
+    /// Shares the blocks it unpacks with other readers.
+    pub(crate) fn sharing(self, recent: &Arc<RecentBlocks>) -> Self {
+        Self { recent: Some(Arc::clone(recent)), ..self }
     }
 
     /// The session's header.
@@ -387,7 +410,7 @@ impl Reader {
         loop {
             if let Some(sealed) = &mut self.sealed {
                 if self.next_seq < sealed.segment.next_seq() {
-                    match sealed.load(&self.directory, self.next_seq) {
+                    match sealed.load(&self.directory, self.recent.as_deref(), self.next_seq) {
                         Ok(()) => return Ok(Look::Block),
                         Err(error) if relocations >= 2 => return Err(error),
                         Err(_) => relocations = relocations.max(1),
@@ -480,23 +503,27 @@ impl Reader {
     fn next_at_fault(&mut self) -> BackendError {
         let Some(Place { scanner, successor }) = self.place.take() else { return self.directory.not_found() };
         let found = scanner.next_seq;
-        let linked = !matches!(successor, Successor::Faulty(_));
-        let successor = successor.name().unwrap_or(found);
-        let judged = match Journal::open(&self.directory, successor, found) {
+        let newest = matches!(successor, Successor::Headless(_));
+        let name = successor.name().unwrap_or(found);
+        let judged = match Journal::open(&self.directory, name, found) {
             Ok(Opening::Sound(next)) => log::check_link(&self.directory, &scanner.journal.header, &next),
-            // One that is cut within its header is missing, unless it is the newest; then it starts elsewhere.
+            Ok(Opening::Cut(_)) if !newest => Err(log::cut_within_header(&self.directory, name, found)),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };
-        if let Err(mut error) = judged {
-            if let Some(damage) = &mut error.damage {
-                damage.intact_before = found;
+        match judged.and_then(|()| log::check_start(&self.directory, name, name, found)) {
+            Ok(()) => {
+                let detail = format!("the log goes on at seq {found}, but not in the next file there is; try again");
+                let path = self.directory.file(&journal::file_name(name));
+                self.directory.damage(DamageClass::Gap, &path, Some(0), found, detail)
             }
-            return error;
+            Err(mut error) => {
+                if let Some(damage) = &mut error.damage {
+                    damage.intact_before = found;
+                }
+                error
+            }
         }
-        let class = if found > successor && linked { DamageClass::Overlap } else { DamageClass::Gap };
-        let detail = format!("this journal ends at seq {found}, the next one starts at seq {successor}");
-        self.directory.damage(class, &scanner.journal.path, Some(scanner.offset), found, detail)
     }
 
     /// Bytes that are no record: looked at afresh once, then judged as every reader judges them.

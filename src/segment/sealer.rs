@@ -4,6 +4,9 @@
 //! the moment in which the segment gets its name: the live writer's own, or, when nobody has the session open, its lock afresh.
 //! So neither opening nor closing a session waits for sealing, in this process or another; whoever comes first is served, and a
 //! segment that comes too late is thrown away.
+//!
+//! Before the first session the same thread clears the store of what interrupted writers left, so that no write waits for a look at
+//! every name.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::builder::Site;
 use super::directory::SessionDirectory;
 use super::lock::SessionLock;
 use super::random::Random;
 use super::seal::{self, Extent};
+use super::tree;
 use crate::backend::{BackendError, ErrorKind, SealingCause, SealingFailure, SealingObserver};
 use crate::event::SessionId;
 use crate::sync::{Signal, Worker, lock as locked};
@@ -57,6 +62,8 @@ impl std::fmt::Debug for State {
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// The store that is to be cleared.
+    unclean: Option<Site>,
     waiting: VecDeque<Job>,
     running: Option<Running>,
 }
@@ -97,6 +104,11 @@ impl Sealer {
                 Err(error) => tracing::warn!(%error, "no thread for sealing; the journals stay in service"),
             }
         }
+    }
+
+    /// Has a store cleared of what writers did not finish with, before the next session that is sealed.
+    pub(crate) fn clear(&self, site: &Site) {
+        locked(&self.state.queue).unclean = Some(site.clone());
     }
 
     /// Has a session's jobs give way to somebody who needs its lock. Waits at most for the moment in which a segment gets its name.
@@ -186,7 +198,11 @@ impl State {
                 committing: false,
                 cancelled: Arc::clone(&cancelled),
             });
+            let unclean = queue.unclean.take();
             drop(queue);
+            if let Some(site) = unclean {
+                clear(&site);
+            }
             self.run(&job, &cancelled);
             drop(job);
             locked(&self.queue).running = None;
@@ -266,6 +282,13 @@ impl State {
             }
         }
         locked(&self.observers).retain(|observer| observer(id, failure.as_ref()));
+    }
+}
+
+fn clear(site: &Site) {
+    let work = || tree::clear_store(&*site.files, &site.sessions, &site.store_lock);
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        tracing::warn!(store = %site.sessions.display(), "clearing the store ended in a panic; what was left there remains");
     }
 }
 

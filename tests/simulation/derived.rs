@@ -1,6 +1,7 @@
 //! The steps that damage and derive afresh what follows from the logs.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use sessionlog::backend::ErrorKind;
 use sessionlog::segment::files::{Files, SimulatedFiles};
@@ -9,7 +10,7 @@ use sessionlog::segment::{CheckStatus, Engine, Summary};
 use super::{ROOT, World, engine_options, events_of, stored};
 use crate::store_common::id;
 
-fn summaries(files: &SimulatedFiles) -> Vec<(String, Option<Summary>)> {
+fn summaries(files: &SimulatedFiles) -> Vec<(String, Option<Arc<Summary>>)> {
     let engine = engine_options(files).open(ROOT).unwrap();
     engine.summaries().unwrap().into_iter().map(|entry| (entry.name, entry.summary.ok())).collect()
 }

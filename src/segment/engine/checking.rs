@@ -19,7 +19,7 @@ impl Engine {
         if check.error.is_none() {
             let mut catalog = locked(&self.0.catalog);
             let catalog = catalog.get_or_insert_with(|| Catalog::read(&*self.0.site.files, &self.0.root));
-            if catalog.contradicts(&key::key(id), &directory) {
+            if catalog.contradicts(&self.0.site, &key::key(id)) {
                 let detail = "the catalogue says something else of the session than its log, which is intact; \
                               `sessionlog verify --repair-derived` derives it afresh";
                 let path = self.0.root.join(CATALOG_FILE);
@@ -46,7 +46,7 @@ impl Engine {
         let (files, root) = (&*self.0.site.files, &self.0.root);
         let mut catalog = locked(&self.0.catalog);
         let catalog = catalog.get_or_insert_with(|| Catalog::read(files, root));
-        if catalog.contradicts(&key::key(id), &directory) {
+        if catalog.contradicts(&self.0.site, &key::key(id)) {
             catalog.forget(&key::key(id));
             let file = root.join(CATALOG_FILE);
             let written = self.0.site.random.number().and_then(|number| catalog.write(files, root, number));

@@ -35,8 +35,11 @@ impl Engine {
         let sessions_identity = trust::check(files, &site.sessions, self.0.trust_directory)?;
         // Durable even if another process made them and was stopped before it could sync.
         files.sync_directory(root).map_err(|error| BackendError::io("making the store", root, error))?;
-        tree::clear_store(files, &site.sessions);
         drop(lock);
+        match &self.0.sealer {
+            Some(sealer) => sealer.clear(site),
+            None => tree::clear_store(files, &site.sessions, &site.store_lock),
+        }
         *store = StoreState { id: Some(id), ready: Some([root_identity, sessions_identity]) };
         Ok(())
     }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::builder::Site;
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Stamp};
 use super::directory::SessionDirectory;
 use super::fetch;
 use super::files::{FileKind, Files, Identity};
@@ -27,6 +27,7 @@ use super::lock;
 use super::log;
 use super::random::Random;
 use super::reader::Reader;
+use super::recent::RecentBlocks;
 use super::recovery;
 use super::seal::{self, Extent, SealOptions, Sealed};
 use super::sealer::{Job, Sealer};
@@ -69,7 +70,10 @@ struct Shared {
     /// Sessions that became visible although their creation was reported as failed; taken back before the id is used again.
     stuck: Mutex<HashMap<SessionId, Box<Writer>>>,
     readers: Mutex<Vec<(SessionId, Reader)>>,
+    recent: Arc<RecentBlocks>,
     catalog: Mutex<Option<Catalog>>,
+    /// Names of all sessions, and the state of their directory in which it had these.
+    names: Mutex<Option<(Stamp, Arc<[String]>)>>,
     sealer: Option<Sealer>,
 }
 
@@ -141,7 +145,9 @@ impl Engine {
             writers: Mutex::default(),
             stuck: Mutex::default(),
             readers: Mutex::default(),
+            recent: Arc::default(),
             catalog: Mutex::default(),
+            names: Mutex::default(),
             sealer: background_sealing.then(Sealer::default),
         })))
     }
@@ -188,6 +194,11 @@ impl Engine {
         Ok(Head { epoch: writer.epoch, next_seq: writer.next_seq, last_batch: writer.last_batch, revision })
     }
 
+    #[cfg(test)]
+    pub(super) fn recent(&self) -> &RecentBlocks {
+        &self.0.recent
+    }
+
     fn writer(&self, id: &SessionId) -> Option<Arc<Mutex<Writer>>> {
         locked(&self.0.writers).get(id).cloned()
     }
@@ -220,7 +231,9 @@ impl Engine {
     }
 
     /// Reads events from `from` on; see [`Backend::read`](crate::backend::Backend::read). Reading on where a page ended costs the
-    /// next page alone.
+    /// next page alone, and where it was read lately, sealed blocks are not unpacked again (up to 8 MiB of them are held): damage that
+    /// came to such a block since is not noticed here, as it is not noticed in what the system caches. [`Engine::verify`] and
+    /// [`Engine::reader`] read what is stored.
     ///
     /// # Errors
     /// As [`Reader::next_page`].
@@ -232,7 +245,7 @@ impl Engine {
         };
         let mut reader = match kept {
             Some(reader) => reader,
-            None => self.reader(id)?,
+            None => self.reader(id)?.sharing(&self.0.recent),
         };
         reader.seek(from);
         let page = reader.next_page(limit)?;
@@ -366,10 +379,11 @@ impl Engine {
     }
 
     /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which
-    /// small segments next to it are taken. When it returns, the result is durable; a stop at any moment leaves the log whole.
+    /// small segments next to it are taken, and segments that were compressed less than at this level are compressed again, unless
+    /// another name keeps their bytes, as forks do. When it returns, the result is durable; a stop at any moment leaves the log whole.
     /// What was sealed before is checked, and derived afresh where it does not follow from the records, as
-    /// [`Engine::rebuild_derived`] does. Cost: reading the session once, and compressing what is not sealed yet; memory does not
-    /// depend on it.
+    /// [`Engine::rebuild_derived`] does. Cost: reading the session once, and compressing what is not sealed at this level yet. Memory
+    /// does not depend on the length: up to 96 MiB at the default level, up to 64 MiB at 9 and below.
     ///
     /// # Errors
     /// `NotFound`; `Busy` beside a writer, also this process's own; damage, and then nothing was changed; I/O.

@@ -11,6 +11,7 @@ mod simulated;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 pub use map::FileMap;
 pub use real::{MappedFiles, RealFiles};
@@ -113,6 +114,17 @@ pub trait Files: fmt::Debug + Send + Sync + 'static {
     /// Facts about what the name stands for now.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
 
+    /// The time on the clock that dates changes, give or take less than a tenth of a second.
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    /// A handle through which facts about what lies below a directory are had without going its whole path each time. `None`, as this
+    /// default gives, where there are none; callers go by [`Files::stat`] then.
+    fn open_directory(&self, _path: &Path) -> io::Result<Option<Box<dyn Directory>>> {
+        Ok(None)
+    }
+
     /// The user who owns a file or directory, if that is neither this process's nor the system's own. A file system without users
     /// answers `None`, as this default does.
     fn foreign_owner(&self, _path: &Path) -> io::Result<Option<u32>> {
@@ -121,6 +133,13 @@ pub trait Files: fmt::Debug + Send + Sync + 'static {
 
     /// The path with every symbolic link resolved.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
+}
+
+/// An open directory: this one, whatever its name stands for by now.
+pub trait Directory: fmt::Debug + Send + Sync {
+    /// Facts about what stands below the directory now. The path is relative and made of plain names; like any other, its last
+    /// component alone is sure not to be followed as a link.
+    fn stat(&self, below: &str) -> io::Result<Stat>;
 }
 
 /// An open regular file. Closing it (dropping) gives its lock back.

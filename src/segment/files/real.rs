@@ -2,10 +2,13 @@
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{Access, File, FileKind, FileMap, Files, Identity, Lock, Stat, wrong_type};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+
+use super::{Access, Directory, File, FileKind, FileMap, Files, Identity, Lock, Stat, wrong_type};
 
 /// The operating system's file system.
 #[derive(Debug, Clone, Copy, Default)]
@@ -114,6 +117,12 @@ impl Files for RealFiles {
         uninterrupted(|| fs::symlink_metadata(path)).map(|metadata| stat_of(&metadata))
     }
 
+    fn open_directory(&self, path: &Path) -> io::Result<Option<Box<dyn Directory>>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = uninterrupted(|| Ok(openat(CWD, path, flags, Mode::empty())?))?;
+        Ok(Some(Box::new(RealDirectory(directory))))
+    }
+
     fn foreign_owner(&self, path: &Path) -> io::Result<Option<u32>> {
         let owner = uninterrupted(|| fs::symlink_metadata(path))?.uid();
         let known = owner == 0 || owner == rustix::process::geteuid().as_raw();
@@ -162,12 +171,45 @@ impl Files for MappedFiles {
         RealFiles.stat(path)
     }
 
+    fn open_directory(&self, path: &Path) -> io::Result<Option<Box<dyn Directory>>> {
+        RealFiles.open_directory(path)
+    }
+
     fn foreign_owner(&self, path: &Path) -> io::Result<Option<u32>> {
         RealFiles.foreign_owner(path)
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         RealFiles.resolve(path)
+    }
+}
+
+#[derive(Debug)]
+struct RealDirectory(OwnedFd);
+
+impl Directory for RealDirectory {
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::cast_lossless,
+        clippy::unnecessary_cast,
+        reason = "systems differ in the widths of these fields, none of which is negative; the standard library casts them so"
+    )]
+    fn stat(&self, below: &str) -> io::Result<Stat> {
+        let stat = uninterrupted(|| Ok(statat(&self.0, below, AtFlags::SYMLINK_NOFOLLOW)?))?;
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Directory,
+            _ => FileKind::Other,
+        };
+        Ok(Stat {
+            kind,
+            identity: Identity { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
+            length: stat.st_size as u64,
+            links: stat.st_nlink as u64,
+            mode: stat.st_mode as u32 & 0o7777,
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        })
     }
 }
 

@@ -27,6 +27,25 @@ pub(super) struct DirectoryNode {
     pub(super) live: BTreeMap<String, u64>,
     pub(super) durable: BTreeMap<String, u64>,
     pub(super) pending: Vec<Naming>,
+    /// Raised with every change of the live names.
+    pub(super) changes: u64,
+}
+
+impl DirectoryNode {
+    /// When a name was made, renamed or removed last: another time than before each such change.
+    pub(super) fn change_time(&self) -> (i64, i64) {
+        let numbers: Vec<[u8; 8]> = self.live.values().map(|number| number.to_le_bytes()).collect();
+        let changes = self.changes.to_le_bytes();
+        let named = self.live.keys().zip(&numbers).flat_map(|(name, number)| [name.as_bytes(), number]);
+        change_time(named.chain([&changes[..]]))
+    }
+}
+
+/// A change time that differs when the content does, and is long past.
+pub(super) fn change_time<'a>(content: impl IntoIterator<Item = &'a [u8]>) -> (i64, i64) {
+    let mut hasher = crc32fast::Hasher::new();
+    content.into_iter().for_each(|piece| hasher.update(piece));
+    (-1 - i64::from(hasher.finalize()), 0)
 }
 
 #[derive(Debug, Clone)]

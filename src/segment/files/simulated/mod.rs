@@ -10,9 +10,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::{Access, File, FileKind, Files, Identity, Lock, Stat, wrong_type};
+use super::{Access, Directory, File, FileKind, Files, Identity, Lock, Stat, wrong_type};
 use crate::segment::random::SplitMix;
-use image::{Change, DirectoryNode, FileNode, Naming, Odds, settle, write_into};
+use image::{Change, DirectoryNode, FileNode, Naming, Odds, change_time, settle, write_into};
 
 pub use fault::{Fault, FaultKind, Operation};
 
@@ -63,13 +63,6 @@ struct Traced {
 enum Inode {
     File(FileNode),
     Directory(DirectoryNode),
-}
-
-/// A change time that differs when the content does.
-fn change_time(content: &[&[u8]]) -> (i64, i64) {
-    let mut hasher = crc32fast::Hasher::new();
-    content.iter().for_each(|piece| hasher.update(piece));
-    (i64::from(hasher.finalize()), 0)
 }
 
 fn has_partial_effect(operation: Operation) -> bool {
@@ -130,7 +123,11 @@ impl State {
     }
 
     fn number_of(&self, path: &Path) -> io::Result<u64> {
-        let mut number = ROOT;
+        self.number_below(ROOT, path)
+    }
+
+    fn number_below(&self, directory: u64, path: &Path) -> io::Result<u64> {
+        let mut number = directory;
         for component in path.components() {
             match component {
                 Component::RootDir => number = ROOT,
@@ -170,17 +167,15 @@ impl State {
     fn change_names(&mut self, directory: u64, naming: Naming) -> io::Result<()> {
         let node = self.directory_mut(directory)?;
         naming.apply(&mut node.live);
+        node.changes += 1;
         node.pending.push(naming);
         Ok(())
     }
 
     fn stat(&self, number: u64) -> io::Result<Stat> {
         let (kind, length, mode, changed) = match self.inodes.get(&number) {
-            Some(Inode::File(file)) => (FileKind::File, file.live.len() as u64, 0o600, change_time(&[&file.live])),
-            Some(Inode::Directory(directory)) => {
-                let names: Vec<&[u8]> = directory.live.keys().map(String::as_bytes).collect();
-                (FileKind::Directory, 0, 0o700, change_time(&names))
-            }
+            Some(Inode::File(file)) => (FileKind::File, file.live.len() as u64, 0o600, change_time([&file.live[..]])),
+            Some(Inode::Directory(directory)) => (FileKind::Directory, 0, 0o700, directory.change_time()),
             None => return Err(errno(libc::ENOENT)),
         };
         let links = self.links(number);
@@ -214,7 +209,10 @@ impl State {
                             naming.apply(&mut directory.durable);
                         }
                     }
-                    directory.live.clone_from(&directory.durable);
+                    if directory.live != directory.durable {
+                        directory.live.clone_from(&directory.durable);
+                        directory.changes += 1;
+                    }
                 }
                 None => {}
             }
@@ -373,6 +371,7 @@ impl SimulatedFiles {
             state.inodes.insert(number, Inode::File(FileNode::default()));
             let directory = state.directory_mut(parent)?;
             directory.live.insert(name.clone(), number);
+            directory.changes += 1;
             directory.durable.insert(name, number);
             number
         };
@@ -521,10 +520,39 @@ impl Files for SimulatedFiles {
         answer(met, stat)
     }
 
+    fn open_directory(&self, path: &Path) -> io::Result<Option<Box<dyn Directory>>> {
+        let path: Arc<Path> = path.into();
+        let (state, met) = self.enter(Operation::Open, &path)?;
+        let number = state.number_of(&path)?;
+        state.directory(number)?;
+        let generation = state.generation;
+        drop(state);
+        answer(met, Some(Box::new(SimulatedDirectory { files: self.clone(), path, number, generation })))
+    }
+
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         let (state, met) = self.enter(Operation::Resolve, &path.into())?;
         state.number_of(path)?;
         answer(met, path.to_owned())
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedDirectory {
+    files: SimulatedFiles,
+    path: Arc<Path>,
+    number: u64,
+    generation: u64,
+}
+
+impl Directory for SimulatedDirectory {
+    fn stat(&self, below: &str) -> io::Result<Stat> {
+        let (state, met) = self.files.enter(Operation::Stat, &self.path.join(below).into())?;
+        if state.generation != self.generation {
+            return Err(errno(libc::EBADF));
+        }
+        let number = state.number_below(self.number, Path::new(below))?;
+        answer(met, state.stat(number)?)
     }
 }
 
@@ -626,7 +654,7 @@ impl File for SimulatedFile {
 
     fn stat(&self) -> io::Result<Stat> {
         let (length, changed) =
-            self.with(Operation::Stat, |file, _, _| Ok((file.live.len() as u64, change_time(&[&file.live]))))?;
+            self.with(Operation::Stat, |file, _, _| Ok((file.live.len() as u64, change_time([&file.live[..]]))))?;
         let identity = Identity { device: 1, inode: self.number };
         let links = self.files.state().links(self.number);
         Ok(Stat { kind: FileKind::File, identity, length, links, mode: 0o600, changed })
