@@ -178,7 +178,8 @@ def main(arguments):
                     same = (
                         same
                         and printed == ours.stdout
-                        and printed.count(b"\n") == line["events"]
+                        # Of a wrong checkpoint a check tells behind its segment, and nobody who reads events.
+                        and (printed.count(b"\n") == line["events"] or verdict[1] == "derived-checkpoint")
                         and (ours.returncode == 0) == (verdict[0] in ("ok", "torn") or verdict[1] == "derived-checkpoint")
                     )
                 compared += 1

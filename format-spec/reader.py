@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An independent reader of a sessionlog store, written from README.md beside it. Section numbers below are that file's.
+"""An independent reader of a sessionlog store, written from the texts beside it. Section numbers are those of README.md.
 
 Usage: reader.py ROOT [ID]
 

@@ -166,7 +166,7 @@ fn a_renamed_directory_keeps_its_header() {
 fn sealed_segments_give_the_blocks_before_the_damage() {
     let home = Home::new();
     home.record("bad", recording(7, 60_000));
-    home.run(["seal", "bad"]).ok();
+    home.run(["seal", "bad", "--level", "3"]).ok();
     let segment = home.session("bad").join(FIRST.replace(".log", ".seg"));
     let length = usize::try_from(fs::metadata(&segment).unwrap().len()).unwrap();
     let original = home.run(["events", "bad", "--json"]).ok().out;

@@ -7,6 +7,9 @@
 
 #[path = "simulation/agent.rs"]
 mod agent;
+#[path = "simulation/faults.rs"]
+#[allow(dead_code, reason = "what many programs met is counted by the simulation alone")]
+mod faults;
 #[path = "simulation/model.rs"]
 mod model;
 mod store_common;
@@ -130,6 +133,7 @@ fn catalog() {
         ("another-flag", changed(entry.start, 1)),
         ("not-free", changed(entry.start, 8)),
         ("another-stamp", changed(entry.end - 1, 1)),
+        ("another-id", changed(text.windows(8).position(|bytes| bytes == br#""id":"a""#).unwrap() + 6, 3)),
         ("no-stamps", bare),
         ("cut", text[..entry.end].to_vec()),
         ("empty", vec![0]),

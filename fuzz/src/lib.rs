@@ -6,6 +6,9 @@ pub mod targets;
 // Random programs are those of the simulation tests.
 #[path = "../../tests/simulation/agent.rs"]
 mod agent;
+#[path = "../../tests/simulation/faults.rs"]
+#[allow(dead_code, reason = "what many programs met is counted by the simulation alone")]
+mod faults;
 #[path = "../../tests/simulation/model.rs"]
 mod model;
 #[path = "../../tests/store_common/mod.rs"]

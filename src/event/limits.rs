@@ -16,7 +16,7 @@
 //! | events that wait to be written | 64 MiB a session ([`StoreOptions::queue_bytes`](../../store/struct.StoreOptions.html#method.queue_bytes)) | the append is refused, nothing accepted is dropped |
 //! | body of a journal record | [`MAX_BODY_BYTES`](crate::segment::MAX_BODY_BYTES), 512 MiB | the append is refused |
 //! | records of a journal, journals of a session, sessions of a store | none; a journal is continued by another after 8 MiB | |
-//! | block of a sealed segment | 1 MiB at the end of a step, 4 MiB anywhere, and the event that takes it there | the segment goes on with another block |
+//! | block of a sealed segment | 1 MiB at the end of a step, 3 MiB above level 3, 4 MiB anywhere, and the event that takes it there | the segment goes on with another block |
 //! | what compressed bytes of a store may unpack to | what is stated before them and checksummed with them, at most a record's body, 256 MiB for a footer, 512 MiB for the catalogue | damage is reported, the catalogue is made anew |
 //! | line of an imported log | [`MAX_LINE_BYTES`](crate::interop::MAX_LINE_BYTES) | the import is refused |
 //! | text of an imported compressed log | [`MAX_DECODED_BYTES`](crate::interop::MAX_DECODED_BYTES), 64 GiB, with a window of at most 128 MiB | the import is refused |

@@ -103,7 +103,7 @@ mod tests {
         let batch = Batch::pack((0..events).map(event)).unwrap();
         let head = engine.append(&id(), Some(&SessionHeader::new("s")), Expected::ABSENT, &batch).unwrap();
         engine.release(&id(), head.epoch).unwrap();
-        engine.seal(&id(), SealOptions::new()).unwrap();
+        engine.seal(&id(), SealOptions::new().level(SealOptions::BACKGROUND_LEVEL)).unwrap();
     }
 
     fn read(engine: &Engine, from: u64) -> Vec<Event> {

@@ -8,6 +8,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "counts are small")]
 
 mod agent;
+mod faults;
 mod model;
 #[path = "../store_common/mod.rs"]
 mod store_common;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use faults::Faults;
 use world::World;
 
 /// Programs run by default.
@@ -48,7 +50,10 @@ fn program(seed: u64) -> Vec<u64> {
     words.take(length as usize).collect()
 }
 
-fn run(seed: u64, program: &[u64], tell: bool) -> BTreeMap<&'static str, u64> {
+/// What one program did: its steps, and the failures of the disk that it planned and met.
+type Did = (BTreeMap<&'static str, u64>, Faults);
+
+fn run(seed: u64, program: &[u64], tell: bool) -> Did {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut world = World::new(seed, tell);
@@ -86,6 +91,7 @@ struct Sum {
     programs: u64,
     steps: usize,
     done: BTreeMap<&'static str, u64>,
+    faults: Faults,
     /// The seed of a program that failed, and the fewest of its steps that still do.
     failed: Option<(u64, Vec<u64>)>,
 }
@@ -108,10 +114,11 @@ fn run_all(first: u64, last: u64, time: Option<Duration>) -> Sum {
                     let mut sum = sum.lock().unwrap();
                     sum.programs += 1;
                     sum.steps += words.len();
-                    if let Ok(counts) = result {
-                        for (what, count) in counts {
+                    if let Ok((done, faults)) = result {
+                        for (what, count) in done {
                             *sum.done.entry(what).or_insert(0) += count;
                         }
+                        sum.faults.add(&faults);
                     } else {
                         stop.store(true, Ordering::Relaxed);
                         sum.failed.get_or_insert((seed, words));
@@ -151,6 +158,7 @@ fn random_programs_on_a_failing_disk_agree_with_a_plain_model() {
     let sum = run_all(first, last, seconds);
     let (end, programs) = (first + sum.programs, sum.programs);
     println!("{programs} programs, seeds {first} to {end} without the last, {} steps: {:?}", sum.steps, sum.done);
+    println!("failures of the disk: {}", sum.faults);
     if let Some((seed, program)) = sum.failed {
         let words: Vec<String> = program.iter().map(|word| format!("{word:x}")).collect();
         println!("program {seed} fails; the same with fewer steps ({}):", words.len());
@@ -158,9 +166,15 @@ fn random_programs_on_a_failing_disk_agree_with_a_plain_model() {
         run(seed, &program, true);
         panic!("program {seed} failed, and did not when it was run again");
     }
-    let wanted =
-        ["append", "flush", "failed flush", "resume", "seal", "fork", "delete", "trash", "restore", "follow", "crash"];
-    assert!(wanted.iter().all(|what| sum.done.get(what).is_some_and(|count| count * 40 > programs)), "{:?}", sum.done);
+    if programs < PROGRAMS {
+        return;
+    }
+    let wanted = "append, flush, failed flush, resume, seal, fork, delete, trash, restore, follow, crash, import, extend, \
+                  refused import, wrong footer, rebuild of damage";
+    for what in wanted.split(", ") {
+        assert!(sum.done.get(what).is_some_and(|count| count * 40 > programs), "{what}: {:?}", sum.done);
+    }
+    sum.faults.assert_all_fired();
 }
 
 /// A creation fails with the first events of a log; the process dies when it has more; another one makes a session of that name. The

@@ -18,8 +18,9 @@ pub struct Known {
     pub moving: bool,
     /// Other logs of which a beginning may stand under this id: of creations and forks that failed, or sessions whose deletion did.
     pub ghosts: Vec<Vec<Event>>,
-    /// Logs that a resume which failed may have left: closers of which nobody heard, and which a loss of power may bring back.
-    pub perhaps_closed: Vec<Vec<Event>>,
+    /// Logs that a resume or an import which failed may have left: closers and events of which nobody heard, and which a loss of
+    /// power may bring back.
+    pub perhaps_left: Vec<Vec<Event>>,
 }
 
 /// A session in the trash.
@@ -53,15 +54,22 @@ impl Known {
         for end in self.durable..=self.accepted.len() {
             let mut log = self.accepted[..end].to_vec();
             log.extend(closers(&log, id));
-            self.perhaps_closed.push(log);
+            self.perhaps_left.push(log);
         }
+        let closed = self.perhaps_left.iter().map(|log| (log, closers(log, id))).filter(|(_, end)| !end.is_empty());
+        let closed: Vec<Vec<Event>> = closed.map(|(log, end)| [&log[..], &end[..]].concat()).collect();
+        self.perhaps_left.extend(closed);
+    }
+
+    /// Every log of which a beginning may be stored or have been.
+    pub fn logs(&self) -> impl Iterator<Item = &Vec<Event>> {
+        std::iter::once(&self.accepted).chain(&self.perhaps_left).chain(&self.ghosts)
     }
 
     /// The first `count` events of a log that is stored, if it is one of those that may be.
     pub fn log_behind(&self, found: &[Event], count: usize) -> Option<Vec<Event>> {
         let found = found.get(..count)?;
-        let mut logs = std::iter::once(&self.accepted).chain(&self.perhaps_closed).chain(&self.ghosts);
-        logs.any(|log| log.starts_with(found)).then(|| found.to_vec())
+        self.logs().any(|log| log.starts_with(found)).then(|| found.to_vec())
     }
 
     /// Checks that a log, or its absence, is one that may be found now.
@@ -80,7 +88,7 @@ impl Known {
         if same && found.len() >= self.durable {
             return Ok(());
         }
-        if self.perhaps_closed.iter().any(|log| log == found) {
+        if self.perhaps_left.iter().any(|log| log == found) {
             return Ok(());
         }
         if (self.durable == 0 || self.perhaps_deleted) && self.ghosts.iter().any(|ghost| ghost.starts_with(found)) {

@@ -32,15 +32,14 @@ impl World {
                 }
                 let known = self.model.sessions.remove(name).unwrap_or_else(|| panic!("{name} was never made"));
                 let bytes = digest(&self.files.copy(0), &trashed.path);
-                self.gone.push(known.accepted.clone());
-                self.gone.extend(known.ghosts.iter().cloned());
+                self.gone.extend(known.logs().cloned());
                 self.model.trash.push(Removed { name: name.to_owned(), time: trashed.time, known, bytes });
                 self.did("trash");
             }
             Err(error) if error.kind == ErrorKind::NotFound => {
                 let known = self.model.sessions.remove(name).unwrap_or_default();
                 assert!(known.durable == 0 || known.perhaps_deleted, "{name} is not found");
-                self.gone.push(known.accepted);
+                self.gone.extend(known.logs().cloned());
             }
             Err(error) => {
                 self.fine(&error.into(), &[]);
@@ -126,8 +125,7 @@ impl World {
         if moving {
             let before = self.model.sessions.remove(&name).unwrap_or_default();
             let mut back = known.back(true);
-            back.ghosts.push(before.accepted);
-            back.ghosts.extend(before.ghosts);
+            back.ghosts.extend(before.logs().cloned());
             self.model.sessions.insert(name.clone(), back);
         }
         self.model.unsettled.insert(name, known);
@@ -154,7 +152,7 @@ impl World {
             let there = copy.stat(&engine.locate(&id(&name))).is_ok();
             if let Some(trashed) = found.first() {
                 let bytes = digest(&copy, &trashed.path);
-                self.gone.push(known.accepted.clone());
+                self.gone.extend(known.logs().cloned());
                 self.model.trash.push(Removed { name: name.clone(), time: trashed.time, known, bytes });
             }
             if let Some(session) = self.model.sessions.get_mut(&name).filter(|session| session.moving) {

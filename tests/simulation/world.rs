@@ -1,7 +1,13 @@
 //! A store on a simulated disk, the model beside it, and what can be done to both.
 
+#[path = "checks.rs"]
+mod checks;
+#[path = "damage.rs"]
+mod damage;
 #[path = "derived.rs"]
 mod derived;
+#[path = "import.rs"]
+mod import;
 #[path = "removal.rs"]
 mod removal;
 
@@ -15,12 +21,13 @@ use std::time::Duration;
 
 use sessionlog::backend::{ErrorKind, ReadLimit};
 use sessionlog::event::{Event, Item, SessionHeader};
-use sessionlog::segment::files::{Fault, FaultKind, Files, Operation, SimulatedFiles, TellOnPanic};
-use sessionlog::segment::{CheckStatus, Engine, EngineOptions, Reader, SealOptions, SegmentBackend};
-use sessionlog::session::{Session, SessionOptions};
+use sessionlog::segment::files::{Fault, Files, SimulatedFiles, TellOnPanic};
+use sessionlog::segment::{Engine, EngineOptions, Reader, SealOptions, SegmentBackend};
+use sessionlog::session::Session;
 use sessionlog::store::{ForkAt, Health, ListOptions, LiveSession, Store, StoreError};
 
 use crate::agent;
+use crate::faults::{self, Faults};
 use crate::model::{Known, Model, closers, wants_mark};
 use crate::store_common::{id, options};
 
@@ -51,6 +58,8 @@ pub struct World {
     store: Option<Store<SegmentBackend>>,
     live: BTreeMap<String, Live>,
     followers: BTreeMap<String, (Reader, Vec<Event>)>,
+    /// Logs that grow elsewhere, under the names that they have here.
+    sources: BTreeMap<String, Session>,
     model: Model,
     /// Logs of sessions that were deleted: a follower may have seen them.
     gone: Vec<Vec<Event>>,
@@ -59,7 +68,8 @@ pub struct World {
     /// Whether a call may fail at present.
     faulty: bool,
     /// What was done how often, so that nobody takes programs of nothing for a proof.
-    pub done: BTreeMap<&'static str, u64>,
+    done: BTreeMap<&'static str, u64>,
+    faults: Faults,
 }
 
 fn engine_options(files: &SimulatedFiles) -> EngineOptions {
@@ -118,17 +128,6 @@ fn events_of(items: &[Item]) -> Vec<Event> {
     items.iter().flat_map(Item::events).collect()
 }
 
-/// Everything that a model of a session can be asked.
-fn assert_same_view(one: &Session, other: &Session, what: &str) {
-    assert_eq!(one.checkpoint(), other.checkpoint(), "{what}");
-    assert_eq!(one.surface().nodes(), other.surface().nodes(), "{what}");
-    assert_eq!(one.messages(), other.messages(), "{what}");
-    assert_eq!(one.request_header(), other.request_header(), "{what}");
-    assert_eq!(one.todos(), other.todos(), "{what}");
-    assert_eq!(one.usage(), other.usage(), "{what}");
-    assert_eq!(one.pending_calls(), other.pending_calls(), "{what}");
-}
-
 impl World {
     pub fn new(seed: u64, tell: bool) -> Self {
         let files = SimulatedFiles::new(seed);
@@ -143,11 +142,13 @@ impl World {
             store: None,
             live: BTreeMap::new(),
             followers: BTreeMap::new(),
+            sources: BTreeMap::new(),
             model: Model::default(),
             gone: Vec::new(),
             catalogue: None,
             faulty: false,
             done: BTreeMap::new(),
+            faults: Faults::default(),
         }
     }
 
@@ -177,8 +178,10 @@ impl World {
         let name = IDS[usize::try_from(word >> 8 & 3).unwrap()];
         let pick = word >> 10;
         match word & 0xff {
-            0..=99 => self.append(name, pick).await,
-            100..=142 => self.flush(name).await,
+            0..=89 => self.append(name, pick).await,
+            90..=99 => self.import(name, pick).await,
+            100..=137 => self.flush(name).await,
+            138..=142 => self.damage(name, pick).await,
             143..=155 => self.close(name).await,
             156..=171 => self.seal(name, pick).await,
             172..=190 => self.fork(name, IDS[usize::try_from(pick & 3).unwrap()], pick >> 2).await,
@@ -191,12 +194,16 @@ impl World {
             216..=219 => self.list().await,
             220..=223 => self.inspect(name).await,
             224..=228 => self.follow(name),
-            229..=233 => self.crash(pick),
+            229..=233 => self.crash(name, pick).await,
             234..=236 => self.die(pick),
             237..=250 => self.fail(pick),
             _ => self.heal(),
         }
         self.check(name).await;
+        self.no_lock_without_a_live_session();
+        if word.is_multiple_of(5) {
+            self.live_sessions_are_as_accepted();
+        }
     }
 
     /// The live session of this name, opened or created if need be.
@@ -215,8 +222,7 @@ impl World {
                 assert!(known.durable == 0 || known.perhaps_deleted, "{name} is not found");
                 match store.create(SessionHeader::new(name)).await {
                     Ok(live) => {
-                        let mut ghosts = std::mem::take(&mut known.ghosts);
-                        ghosts.push(std::mem::take(&mut known.accepted));
+                        let ghosts = known.logs().cloned().collect();
                         *known = Known { ghosts, ..Known::default() };
                         self.openings += 1;
                         self.live.insert(name.to_owned(), live.clone());
@@ -399,7 +405,7 @@ impl World {
                     // Told that it failed; the disk may show it until somebody makes something of that name.
                     let child = self.model.sessions.entry(child.to_owned()).or_default();
                     if child.durable == 0 || child.perhaps_deleted {
-                        child.ghosts.push(known.accepted);
+                        child.ghosts.extend(known.logs().cloned());
                     }
                 }
             }
@@ -416,8 +422,7 @@ impl World {
         match result {
             Ok(()) => {
                 let known = self.model.sessions.remove(name).unwrap_or_default();
-                self.gone.push(known.accepted);
-                self.gone.extend(known.ghosts);
+                self.gone.extend(known.logs().cloned());
                 self.did("delete");
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -499,7 +504,7 @@ impl World {
         let Some(known) = self.model.sessions.get(name) else { return drop(self.followers.remove(name)) };
         let same = seen.len() <= known.accepted.len() && seen[..] == known.accepted[..seen.len()];
         if !same {
-            let mut before = known.ghosts.iter().chain(&self.gone);
+            let mut before = known.logs().chain(&self.gone);
             assert!(before.any(|ghost| ghost.starts_with(seen)), "{name}: a follower saw what never was");
         }
     }
@@ -512,7 +517,13 @@ impl World {
     }
 
     /// The power goes. What the old process's tasks still do, they do to the old disk.
-    fn crash(&mut self, pick: u64) {
+    async fn crash(&mut self, name: &str, pick: u64) {
+        if pick & 1 == 1 {
+            // It goes while something is written.
+            self.plan(faults::power_off(pick >> 1));
+            self.append(name, pick >> 4).await;
+            self.flush(name).await;
+        }
         self.die(pick);
         self.files.crash();
         self.trash_after_crash();
@@ -527,33 +538,11 @@ impl World {
     }
 
     fn fail(&mut self, pick: u64) {
-        let kinds = [
-            FaultKind::Errno(libc::EIO),
-            FaultKind::Errno(libc::ENOSPC),
-            FaultKind::Errno(libc::EDQUOT),
-            FaultKind::Late(libc::EIO),
-            FaultKind::ShortWrite,
-            FaultKind::ShortRead,
-            FaultKind::Errno(libc::EIO),
-            FaultKind::Errno(libc::ENOSPC),
-        ];
-        let operations = [
-            None,
-            Some(Operation::SyncData),
-            Some(Operation::SyncAll),
-            Some(Operation::SyncDirectory),
-            Some(Operation::WriteAt),
-            Some(Operation::Rename),
-            Some(Operation::Truncate),
-            Some(Operation::Open),
-        ];
-        let index = |shift: u32| usize::try_from(pick >> shift & 7).unwrap();
-        let fault = Fault {
-            call: 1 + (pick >> 7) % 20,
-            operation: operations[index(3)],
-            lasting: pick >> 6 & 1 == 1,
-            kind: kinds[index(0)],
-        };
+        self.plan(faults::chosen(pick));
+    }
+
+    fn plan(&mut self, fault: Fault) {
+        self.faults.plan(fault);
         self.files.fail(fault);
         self.faulty = true;
     }
@@ -563,82 +552,8 @@ impl World {
         self.faulty = false;
     }
 
-    /// What another process would find now, and what it would find if the power went now.
-    async fn check(&self, touched: &str) {
-        let calls = self.files.calls();
-        let now = self.files.copy(calls);
-        let after = self.files.copy(calls + 1);
-        after.crash();
-        for (files, what) in [(&now, "now"), (&after, "after a crash")] {
-            let engine = engine_options(files).open(ROOT).unwrap_or_else(|error| panic!("{what}: {error}"));
-            let catalogue = digest(files, &Path::new(ROOT).join("catalog"));
-            for (name, known) in &self.model.sessions {
-                let bytes = digest(files, &engine.locate(&id(name)));
-                let events = self.events(&engine, name, bytes);
-                known
-                    .check(events.as_deref().map(Vec::as_slice))
-                    .unwrap_or_else(|error| panic!("{name}, {what}: {error}"));
-                let Some(events) = events.filter(|_| name == touched) else { continue };
-                if self.looked.borrow_mut().verified.insert((name.clone(), bytes, catalogue)) {
-                    let check = engine.verify(&id(name));
-                    assert!(
-                        matches!(check.status, CheckStatus::Ok | CheckStatus::Torn),
-                        "{name}, {what}: {:?}",
-                        check.error
-                    );
-                    assert_eq!(check.events as usize, events.len(), "{name}, {what}");
-                }
-                let view = (name.clone(), bytes, self.openings);
-                if what == "now" && self.looked.borrow_mut().viewed.insert(view) {
-                    self.assert_views_agree(name, stored(&engine, name).unwrap(), &engine).await;
-                }
-            }
-            self.check_trash(&engine, files, what);
-            let listing = engine.list(None, 100).unwrap();
-            for entry in listing.entries {
-                assert!(entry.header.is_ok(), "{what}: {:?}", entry.header);
-                assert!(self.model.sessions.contains_key(&entry.name), "{what}: {} should not be there", entry.name);
-            }
-        }
-        assert_eq!(now.read_directory(Path::new("/")).unwrap(), ["home"], "nothing outside the root");
-        assert_eq!(
-            now.read_directory(Path::new("/home")).unwrap().len(),
-            usize::from(now.stat(Path::new(ROOT)).is_ok())
-        );
-    }
-
-    /// The events of a session of which the whole directory has this digest.
-    fn events(&self, engine: &Engine, name: &str, bytes: u64) -> Option<Rc<Vec<Event>>> {
-        let key = (name.to_owned(), bytes);
-        if let Some(events) = self.looked.borrow().events.get(&key) {
-            return Some(Rc::clone(events));
-        }
-        let events = Rc::new(events_of(&stored(engine, name)?));
-        self.looked.borrow_mut().events.insert(key, Rc::clone(&events));
-        Some(events)
-    }
-
-    /// From the checkpoint, replayed, and in memory.
-    async fn assert_views_agree(&self, name: &str, items: Vec<Item>, engine: &Engine) {
-        let store = options().open(SegmentBackend::from(engine.clone())).unwrap();
-        let inspected = store.inspect(name).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let stored: usize = items.iter().map(|item| usize::try_from(item.next_seq() - item.first_seq()).unwrap()).sum();
-        let mut whole = items;
-        whole.extend(inspected.items(inspected.durable_seq(), u64::MAX));
-        let view = SessionOptions::new();
-        let replayed = Session::view(inspected.header().clone(), whole, view).unwrap();
-        assert_same_view(&inspected, &replayed, name);
-        let known = &self.model.sessions[name];
-        if let Some(live) = self.live.get(name).filter(|live| live.next_seq() == stored as u64)
-            && live.open_turn().is_none()
-            && stored == known.accepted.len()
-        {
-            assert_same_view(live, &replayed, name);
-        }
-    }
-
     /// The end of every program: a sound disk, everything closed, everything there, nothing locked.
-    pub async fn end(mut self) -> BTreeMap<&'static str, u64> {
+    pub async fn end(mut self) -> (BTreeMap<&'static str, u64>, Faults) {
         // Here everything is read again, whatever was read before.
         self.looked.take();
         self.heal();
@@ -660,6 +575,7 @@ impl World {
         if let Some(store) = self.store.take() {
             store.close().await.unwrap();
         }
+        assert!(self.files.locked().is_empty(), "locked behind the end: {:?}", self.files.locked());
         let store = open(&self.files).unwrap();
         for name in IDS {
             match store.resume(name).await {
@@ -680,6 +596,7 @@ impl World {
             self.check(name).await;
         }
         drop(self.told);
-        self.done
+        self.faults.take_down(&self.files);
+        (self.done, self.faults)
     }
 }

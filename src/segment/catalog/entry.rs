@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Summary;
 use super::text::{self, FileName};
@@ -16,6 +16,9 @@ use crate::segment::reader::Reader;
 use crate::segment::{lock, log};
 use crate::session::fold::Fold;
 
+/// For how long after its files were compared a session's directory alone is looked at.
+const FRESH: Duration = Duration::from_secs(2);
+
 /// The directory of all sessions, as one thread looks at it.
 #[derive(Debug)]
 pub(super) struct Sessions<'a> {
@@ -23,12 +26,18 @@ pub(super) struct Sessions<'a> {
     path: &'a Path,
     open: Option<Box<dyn Directory>>,
     below: String,
+    /// When the looking began.
+    now: SystemTime,
 }
 
 impl<'a> Sessions<'a> {
-    pub(super) fn new(files: &'a Arc<dyn Files>, path: &'a Path) -> Self {
+    pub(super) fn new(files: &'a Arc<dyn Files>, path: &'a Path, now: SystemTime) -> Self {
         // Without a handle the whole path is gone each time; what is wrong shows there.
-        Self { files, path, open: files.open_directory(path).ok().flatten(), below: String::new() }
+        Self { files, path, open: files.open_directory(path).ok().flatten(), below: String::new(), now }
+    }
+
+    pub(super) fn now(&self) -> SystemTime {
+        self.now
     }
 
     pub(super) fn directory(&self, name: &str) -> SessionDirectory {
@@ -72,8 +81,8 @@ impl Stamp {
     }
 
     /// Whether a change made from `now` on shows in the stamp. File systems tell time in steps: what changes again within the same
-    /// step has the change time that it had. Whole seconds may be steps of up to two; all others are of some milliseconds. A clock that
-    /// was set back, so that the stamp's time is yet to come, is told apart in the same way.
+    /// step has the change time that it had. Whole seconds may be steps of up to two; all others are of some milliseconds, and what is
+    /// on top of that is for the clock of a file server that is not quite ours. A time that is yet to come tells nothing.
     pub(in crate::segment) fn is_settled(&self, now: SystemTime) -> bool {
         const NANOSECONDS: i128 = 1_000_000_000;
         let (seconds, nanoseconds) = self.changed;
@@ -83,12 +92,11 @@ impl Stamp {
             Err(before) => i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |before| -before),
         };
         let step = if nanoseconds == 0 { 3 * NANOSECONDS } else { NANOSECONDS / 10 };
-        now.saturating_sub(changed).saturating_abs() > step
+        now.saturating_sub(changed) > step
     }
 }
 
-/// The state of a session's files at one moment: of everything in its directory but the lock, whose text changes with every holder, and
-/// what is just being written.
+/// The state of a session's files at one moment: of everything in its directory that counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamps {
     pub(super) directory: Stamp,
@@ -148,31 +156,37 @@ pub(super) struct Entry {
     /// Whether nobody had the session open when the directory had this stamp. Whoever opens it for writing puts a new journal into the
     /// directory, so from then on the stamp is another: while it is not, nobody has it open, and no journal grows.
     pub(super) free: bool,
-    /// Whether this process has compared every file. What only the next of several listings may find is damage done in place.
-    compared: bool,
+    /// When this process last compared every file. What shows later than at once is damage done in place.
+    compared: Option<SystemTime>,
+    /// How many bytes it takes in the catalogue.
+    packed: usize,
 }
 
 impl Entry {
-    pub(super) fn new(summary: Summary, stamps: Stamps, free: bool) -> Self {
+    pub(super) fn new(summary: Summary, stamps: Stamps, free: bool, packed: usize) -> Self {
         let summary = Summary { bytes: stamps.bytes, torn: None, invalid: None, live: false, ..summary };
-        Self { summary: Arc::new(summary), stamps, free, compared: false }
+        Self { summary: Arc::new(summary), stamps, free, compared: None, packed }
     }
 
     /// The session's summary, read anew, and an entry if it is one to keep.
-    pub(super) fn read(directory: &SessionDirectory) -> (Result<Summary, BackendError>, Option<Self>) {
-        let now = SystemTime::now();
+    ///
+    /// `now` is a time before anything was looked at.
+    pub(super) fn read(directory: &SessionDirectory, now: SystemTime) -> (Result<Summary, BackendError>, Option<Self>) {
         let before = Stamps::take(directory);
-        let summary = summarise(directory);
-        let sound = summary.as_ref().ok().filter(|summary| summary.torn.is_none() && summary.invalid.is_none());
+        let found = match summarise(directory) {
+            Ok(found) => found,
+            Err(error) => return (Err(error), None),
+        };
         // An entry is kept only if nothing moved while the log was read, and if what moves later will show.
-        let kept = sound.zip(before.filter(|before| before.is_settled(now)));
-        let kept = kept.filter(|(_, before)| Stamps::take(directory).as_ref() == Some(before));
-        let entry = kept.map(|(summary, stamps)| {
+        let settled = before.filter(|before| found.is_sound && before.is_settled(now));
+        let entry = settled.filter(|before| Stamps::take(directory).as_ref() == Some(before)).map(|stamps| {
             // A writer always has a journal.
-            let free = !summary.live || stamps.journaled.is_none();
-            Self { compared: true, ..Self::new(summary.clone(), stamps, free) }
+            let free = !found.summary.live || stamps.journaled.is_none();
+            let mut entry = Self::new(found.summary.clone(), stamps, free, 0);
+            entry.packed = text::encode(&entry).len();
+            Self { compared: Some(now), ..entry }
         });
-        (summary, entry)
+        (Ok(found.summary), entry)
     }
 
     /// What it costs to read the session anew, in about the time that reading a small one takes.
@@ -180,31 +194,51 @@ impl Entry {
         1 + self.stamps.journaled.unwrap_or(0) / (64 << 10)
     }
 
-    /// The summary, if the session's files are still those that it was made from. The files themselves are looked at if the directory
-    /// alone cannot tell, or if it is their turn.
-    pub(super) fn summary(&mut self, name: &str, sessions: &mut Sessions<'_>, turn: bool) -> Option<Arc<Summary>> {
+    /// Has the next look at the session compare every file.
+    pub(super) fn distrust(&mut self) {
+        self.compared = None;
+    }
+
+    /// About how many bytes of memory it takes: what is packed, unpacked and with what allocations cost.
+    pub(super) fn memory(&self) -> usize {
+        const FIXED: usize = size_of::<Entry>() + size_of::<Summary>() + 256;
+        self.packed.saturating_mul(2).saturating_add(FIXED)
+    }
+
+    /// The summary, if the session's files are still those that it was made from. The files themselves are looked at unless the
+    /// directory alone tells, and they were not long ago.
+    pub(super) fn summary(&mut self, name: &str, sessions: &mut Sessions<'_>) -> Option<Arc<Summary>> {
+        // Looked at first: what somebody did who has closed the session by now shows in what is looked at next.
+        // Why that cannot be told, reading the session anew says.
+        let live = !self.free && lock::is_live(&sessions.directory(name)).ok()?;
         let found = sessions.stat(name, None).ok()?;
         if Stamp::of_directory(&found) != Some(self.stamps.directory) {
             return None;
         }
-        if turn || !self.compared || !self.free {
+        let fresh = self.compared.is_some_and(|then| sessions.now.duration_since(then).is_ok_and(|age| age < FRESH));
+        if !fresh || !self.free {
             for (file, stamp) in self.stamps.files() {
                 let found = sessions.stat(name, Some(file)).ok()?;
                 if Stamp::of_file(&found) != Some(stamp) {
                     return None;
                 }
             }
-            self.compared = true;
+            self.compared = Some(sessions.now);
         }
-        // Why that cannot be told, reading the session anew says.
-        let live = !self.free && lock::is_live(&sessions.directory(name)).ok()?;
         self.free = !live;
         Some(if live { Arc::new(Summary { live, ..(*self.summary).clone() }) } else { Arc::clone(&self.summary) })
     }
 }
 
+/// What a session's log and lock say.
+pub(super) struct Found {
+    pub(super) summary: Summary,
+    /// Whether nothing is wrong with the log, neither now nor once whoever writes it ends.
+    is_sound: bool,
+}
+
 /// Reads what a listing shows from the session itself: from its checkpoint on, if it has one.
-pub(super) fn summarise(directory: &SessionDirectory) -> Result<Summary, BackendError> {
+pub(super) fn summarise(directory: &SessionDirectory) -> Result<Found, BackendError> {
     directory.check()?;
     let header = directory.read_header()?;
     // The directory's name may be too short to tell the id; the header, which fits the name, tells it.
@@ -229,7 +263,8 @@ pub(super) fn summarise(directory: &SessionDirectory) -> Result<Summary, Backend
             }
         }
     }
-    Ok(Summary {
+    let is_sound = log.torn.is_none() && invalid.is_none();
+    let summary = Summary {
         events: fold.next_seq(),
         turns: fold.counts().get(TURN_START).map_or(0, |count| count.count),
         title: fold.title().map(str::to_owned),
@@ -241,7 +276,8 @@ pub(super) fn summarise(directory: &SessionDirectory) -> Result<Summary, Backend
         invalid,
         live,
         header,
-    })
+    };
+    Ok(Found { summary, is_sound })
 }
 
 #[cfg(test)]
@@ -251,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_within_a_step_of_the_clock_is_not_settled_whichever_way_the_clock_was_set() {
+    fn what_changed_within_a_step_of_the_clock_or_is_yet_to_change_is_not_settled() {
         let at = |seconds, nanoseconds| Stamp { inode: 1, length: 2, changed: (seconds, nanoseconds) };
         let now = UNIX_EPOCH + Duration::from_millis(10_000_500);
         // File systems that know parts of a second know them to some milliseconds.
@@ -260,19 +296,20 @@ mod tests {
             (at(10_000, 450_000_000), false),
             (at(10_000, 399_999_999), true),
             (at(10_000, 550_000_000), false),
-            (at(10_000, 600_000_001), true),
+            (at(10_000, 600_000_001), false),
             // Those that do not may count by two.
             (at(10_000, 0), false),
             (at(9_998, 0), false),
             (at(9_997, 0), true),
             (at(10_003, 0), false),
-            (at(10_004, 0), true),
+            (at(10_004, 0), false),
             (at(-5, 1), true),
-            (at(i64::MAX, i64::MAX), true),
+            (at(i64::MAX, i64::MAX), false),
             (at(i64::MIN, i64::MIN), true),
         ] {
             assert_eq!(stamp.is_settled(now), settled, "{stamp:?}");
         }
         assert!(!at(-5, 1).is_settled(UNIX_EPOCH - Duration::from_secs(5)));
+        assert!(at(-6, 1).is_settled(UNIX_EPOCH - Duration::from_secs(5)));
     }
 }

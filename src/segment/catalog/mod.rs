@@ -6,10 +6,12 @@
 //!
 //! # What is looked at
 //!
-//! A process that meets an entry for the first time compares all of it. Later on it looks at the directory alone, as long as nobody had
-//! the session open when that had the same stamp: every writer begins with a new journal, and everything else that changes a session
-//! makes, renames or removes a name too, all of which change the directory's time. What that leaves out is damage done in place by
-//! others; so each listing also compares the files of one session in [`TURNS`], in turn.
+//! A process that meets an entry for the first time compares all of it. For two seconds it then looks at the directory alone, if
+//! nobody had the session open when that had the same stamp: every writer begins with a new journal, and everything else that changes a
+//! session makes, renames or removes a name too, all of which change the directory's time. What that leaves out is damage done in place,
+//! which therefore shows when the files are compared again.
+//!
+//! Change times go in steps, so a state is kept only if it is older than a step: whatever follows it has another time.
 
 mod entry;
 mod text;
@@ -34,8 +36,8 @@ use text::Place;
 pub(super) use entry::Stamp;
 pub(crate) use text::CATALOG_FILE;
 
-/// In how many listings of one process the files of every session are compared.
-const TURNS: usize = 16;
+/// Most memory, in bytes, that an engine keeps entries in; what it has no room for is read again. A session takes about a thousand.
+const MAX_MEMORY: usize = 512 << 20;
 
 /// Sessions that a thread looks at in one go.
 const PIECE: usize = 256;
@@ -99,7 +101,6 @@ pub(crate) struct Catalog {
     /// What the last listing listed, ascending, with a slot each.
     names: Arc<[String]>,
     slots: Vec<Slot>,
-    turn: usize,
     /// What it would cost to read anew what was changed and is not yet written.
     unsaved: u64,
 }
@@ -169,21 +170,20 @@ impl Catalog {
                 _ => return false,
             },
         };
-        let sessions = &mut Sessions::new(&site.files, &site.sessions);
-        let Some(said) = entry.summary(name, sessions, true) else { return false };
-        match entry::summarise(&sessions.directory(name)) {
-            // Whether it is live is no matter of the log.
-            Ok(found) => *said != Summary { live: said.live, ..found } && entry.summary(name, sessions, true).is_some(),
-            Err(_) => false,
-        }
+        let sessions = &mut Sessions::new(&site.files, &site.sessions, site.files.now());
+        entry.distrust();
+        let Some(said) = entry.summary(name, sessions) else { return false };
+        let Ok(found) = entry::summarise(&sessions.directory(name)) else { return false };
+        entry.distrust();
+        // Whether it is live is no matter of the log.
+        *said != Summary { live: said.live, ..found.summary } && entry.summary(name, sessions).is_some()
     }
 
     /// What a listing shows of the sessions in the directories of these names, which ascend. Looks at them on every core if there are
     /// many.
     pub(crate) fn list(&mut self, site: &Site, names: &Arc<[String]>) -> Vec<Summarised> {
         self.align(names);
-        let turn = self.turn;
-        self.turn = turn.wrapping_add(1);
+        let now = site.files.now();
         let text = &self.text;
         let mut found: Vec<Option<Summarised>> = std::iter::repeat_with(|| None).take(names.len()).collect();
         let pieces = self.slots.chunks_mut(PIECE).zip(found.chunks_mut(PIECE));
@@ -193,11 +193,11 @@ impl Catalog {
             loop {
                 let next = locked(&pieces).next();
                 let Some((names, (slots, found))) = next else { return unsaved };
-                let mut sessions = Sessions::new(&site.files, &site.sessions);
-                for (at, (name, (slot, found))) in names.iter().zip(slots.iter_mut().zip(found)).enumerate() {
+                let mut sessions = Sessions::new(&site.files, &site.sessions, now);
+                for (name, (slot, found)) in names.iter().zip(slots.iter_mut().zip(found)) {
                     slot.unpack(name, text);
                     let cost;
-                    (*found, cost) = slot.look(name, &mut sessions, at.wrapping_add(turn) % TURNS == 0);
+                    (*found, cost) = slot.look(name, &mut sessions);
                     unsaved = unsaved.saturating_add(cost);
                 }
             }
@@ -214,8 +214,23 @@ impl Catalog {
         });
         self.unsaved = self.unsaved.saturating_add(unsaved);
         self.text = Vec::new();
+        self.keep_within(MAX_MEMORY);
         #[expect(clippy::filter_map_identity, reason = "this works within the one allocation, flattening does not")]
         found.into_iter().filter_map(|found| found).collect()
+    }
+
+    /// Forgets entries that there is no room for.
+    fn keep_within(&mut self, mut room: usize) {
+        for slot in &mut self.slots {
+            let Slot::Known(entry) = slot else { continue };
+            if let Some(left) = room.checked_sub(entry.memory()) {
+                room = left;
+            } else {
+                // It will be read anew each time, and is no reason to write the catalogue.
+                self.unsaved = self.unsaved.saturating_sub(entry.weight());
+                *slot = Slot::Empty;
+            }
+        }
     }
 
     /// Has slots for these names and no others.
@@ -254,16 +269,16 @@ impl Slot {
 
     /// The session's summary, from its entry while that holds, else from its log; `None` if the session is gone by now. And what it would
     /// cost to read anew what the slot has learnt.
-    fn look(&mut self, name: &str, sessions: &mut Sessions<'_>, turn: bool) -> (Option<Summarised>, u64) {
+    fn look(&mut self, name: &str, sessions: &mut Sessions<'_>) -> (Option<Summarised>, u64) {
         if let Self::Known(entry) = self {
             let free = entry.free;
-            if let Some(summary) = entry.summary(name, sessions, turn) {
+            if let Some(summary) = entry.summary(name, sessions) {
                 let found = Summarised { name: summary.header.id.clone(), summary: Ok(summary) };
                 return (Some(found), u64::from(free != entry.free));
             }
         }
         let directory = sessions.directory(name);
-        let (summary, entry) = Entry::read(&directory);
+        let (summary, entry) = Entry::read(&directory, sessions.now());
         let had_one = !matches!(self, Self::Empty);
         let cost = entry.as_ref().map_or(u64::from(had_one), Entry::weight);
         *self = entry.map_or(Self::Empty, Self::Known);
@@ -274,5 +289,49 @@ impl Slot {
             (Err(_), None) => name.to_owned(),
         };
         (Some(Summarised { name: shown, summary: summary.map(Arc::new) }), cost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::backend::Expected;
+    use crate::event::{Batch, JsonText, NewEvent, SessionId};
+    use crate::segment::EngineOptions;
+    use crate::segment::files::SimulatedFiles;
+
+    #[test]
+    fn what_there_is_no_room_for_is_read_again_and_no_reason_to_write() {
+        let files = SimulatedFiles::new(1);
+        let engine = EngineOptions::new().files(Arc::new(files.clone())).open(Path::new("/store")).unwrap();
+        let names: Arc<[String]> = ["a", "b", "c"].map(str::to_owned).into();
+        for name in names.iter() {
+            let id = SessionId::new(name).unwrap();
+            let event = NewEvent::named("x/y", JsonText::parse("1").unwrap()).at(0, 0);
+            let batch = Batch::pack([event]).unwrap();
+            let head = engine.append(&id, Some(&SessionHeader::new(name)), Expected::ABSENT, &batch).unwrap();
+            engine.release(&id, head.epoch).unwrap();
+        }
+        let files: Arc<dyn Files> = Arc::new(files);
+        let path = Path::new("/store/sessions");
+        let sessions = || Sessions::new(&files, path, SystemTime::now());
+        let mut catalog = Catalog::default();
+        catalog.align(&names);
+        for (name, slot) in names.iter().zip(&mut catalog.slots) {
+            let (found, cost) = slot.look(name, &mut sessions());
+            assert!(found.unwrap().summary.is_ok());
+            catalog.unsaved += cost;
+        }
+        let Slot::Known(entry) = &catalog.slots[0] else { panic!("nothing is kept: {:?}", catalog.slots[0]) };
+        let (memory, unsaved) = (entry.memory(), catalog.unsaved);
+        assert!((size_of::<Entry>() + size_of::<Summary>()..2000).contains(&memory), "{memory} bytes a session");
+        catalog.keep_within(3 * memory);
+        assert!(catalog.slots.iter().all(|slot| matches!(slot, Slot::Known(_))) && catalog.unsaved == unsaved);
+        catalog.keep_within(2 * memory);
+        assert!(matches!(catalog.slots[..], [Slot::Known(_), Slot::Known(_), Slot::Empty]));
+        assert_eq!((unsaved, catalog.unsaved), (3, 2));
+        assert!(catalog.slots[2].look("c", &mut sessions()).0.unwrap().summary.is_ok());
     }
 }

@@ -242,6 +242,7 @@ fn put_stamp(out: &mut Vec<u8>, stamp: &Stamp) {
 
 /// The entry that `bytes` hold of the session in the directory of this name; `None` if they are none, or another session's.
 pub(super) fn decode(mut bytes: &[u8], name: &str) -> Option<Entry> {
+    let packed = bytes.len();
     let input = &mut bytes;
     let flags = take_byte(input).filter(|flags| flags & !KNOWN_FLAGS == 0)?;
     let header = SessionHeader::parse(&JsonText::parse(take_text(input)?).ok()?).ok()?;
@@ -256,7 +257,7 @@ pub(super) fn decode(mut bytes: &[u8], name: &str) -> Option<Entry> {
     let open_turn = flags & OPEN_TURN != 0;
     let (bytes, torn, invalid, live) = (0, None, None, false);
     let summary = Summary { header, events, turns, title, last_time, open_turn, bytes, torn, invalid, live };
-    Some(Entry::new(summary, stamps, flags & FREE != 0))
+    Some(Entry::new(summary, stamps, flags & FREE != 0, packed))
 }
 
 fn take_stamp(input: &mut &[u8], length: u64) -> Option<Stamp> {
@@ -320,7 +321,7 @@ mod tests {
                 let (found, of) = take_file(&mut read).unwrap();
                 assert_eq!((found.to_string(), of), (name, stamp));
             }
-            Entry::new(summary, stamps, free)
+            Entry::new(summary, stamps, free, 0)
         })
     }
 

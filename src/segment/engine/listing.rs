@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::{Engine, locked};
 use crate::backend::{BackendError, ErrorKind, ListPage, Listed};
@@ -37,10 +36,11 @@ impl Engine {
     }
 
     /// What a listing shows of every session, by key. Costs a look at the files of each session that has not changed since the
-    /// last listing, or at its directory alone if this engine has looked at the files before; the others are read, from their checkpoints
-    /// on. Many are looked at on all cores. The answers do not depend on the catalogue that makes this quick: it is checked against the
-    /// files, and made anew when it is absent, stale or damaged. What others do to a file in place, without making or removing a name,
-    /// the first listing of an engine finds, and later ones at the sixteenth at the latest.
+    /// last listing, or at its directory alone if this engine looked at the files within the last two seconds; the others are read, from
+    /// their checkpoints on. Many are looked at on all cores. The answers do not depend on the catalogue that makes this quick: it is
+    /// checked against the files, and made anew when it is absent, stale or damaged. A change that any writer makes shows in the next
+    /// listing; damage done to a file in place, beside the engine, shows in the first of an engine and in later ones after those two
+    /// seconds. What is kept between listings is about a thousand bytes a session, and at most 512 MiB.
     ///
     /// # Errors
     /// I/O on the directory as a whole. What is wrong with one session is said in its entry.
@@ -62,7 +62,7 @@ impl Engine {
     /// Names of all session directories, sorted. They are read again when the directory that they stand in has changed.
     fn session_names(&self) -> Result<Arc<[String]>, BackendError> {
         let Site { sessions, files, .. } = &self.0.site;
-        let now = SystemTime::now();
+        let now = files.now();
         let stamp = files.stat(sessions).ok().and_then(|stat| Stamp::of_directory(&stat));
         let mut kept = locked(&self.0.names);
         if let Some((_, names)) = kept.as_ref().filter(|(kept, _)| Some(*kept) == stamp) {

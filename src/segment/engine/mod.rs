@@ -393,10 +393,11 @@ impl Engine {
     }
 
     /// Rewrites a session that nobody has open into as few bytes as it takes: its journals become one sealed segment, into which
-    /// small segments next to it are taken. When it returns, the result is durable; a stop at any moment leaves the log whole.
+    /// small segments next to it are taken, and segments that were compressed less than at this level are compressed again, unless
+    /// another name keeps their bytes, as forks do. When it returns, the result is durable; a stop at any moment leaves the log whole.
     /// What was sealed before is checked, and derived afresh where it does not follow from the records, as
-    /// [`Engine::rebuild_derived`] does. Cost: reading the session once, and compressing what is not sealed yet; memory does not
-    /// depend on it.
+    /// [`Engine::rebuild_derived`] does. Cost: reading the session once, and compressing what is not sealed at this level yet. Memory
+    /// does not depend on the length: up to 96 MiB at the default level, up to 64 MiB at 9 and below.
     ///
     /// # Errors
     /// `NotFound`; `Busy` beside a writer, also this process's own; damage, and then nothing was changed; I/O.

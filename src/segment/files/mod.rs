@@ -11,6 +11,7 @@ mod simulated;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 pub use map::FileMap;
 pub use real::{MappedFiles, RealFiles};
@@ -112,6 +113,11 @@ pub trait Files: fmt::Debug + Send + Sync + 'static {
 
     /// Facts about what the name stands for now.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
+
+    /// The time on the clock that dates changes, give or take less than a tenth of a second.
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
 
     /// A handle through which facts about what lies below a directory are had without going its whole path each time. `None`, as this
     /// default gives, where there are none; callers go by [`Files::stat`] then.

@@ -48,7 +48,7 @@ pub(crate) fn encode(items: &[Item], level: i32) -> std::io::Result<Option<Block
     let (first_seq, next_seq) = (first.first_seq(), last.next_seq());
     let conversation = conversation_bytes(&items, first_seq);
     let (marks, text) = stream_bytes(&items, first_seq);
-    let text = compress(&[text.as_bytes()], &conversation, level)?;
+    let text = compress(&[text.as_bytes()], &conversation, level.min(TEXT_LEVEL))?;
     let marks: Vec<&[u8]> = marks.iter().map(Vec::as_slice).collect();
     let marks = compress(&marks, &[], level.max(MARKS_LEVEL))?;
     let conversation = compress(&[&conversation], &[], level)?;
@@ -58,6 +58,10 @@ pub(crate) fn encode(items: &[Item], level: i32) -> std::io::Result<Option<Block
 /// Lowest level for the runs' columns. Time gaps hold nothing that repeats, and levels below this one spend bits on chance
 /// repetitions; the columns are short, so that it takes little time.
 const MARKS_LEVEL: i32 = 13;
+
+/// Highest level for the streamed text. What it repeats is found at any level, and above this one the prefix alone takes as long to
+/// prepare as the conversation takes to compress.
+const TEXT_LEVEL: i32 = 9;
 
 /// One frame of all pieces; each gets statistics of its own.
 fn compress(pieces: &[&[u8]], prefix: &[u8], level: i32) -> std::io::Result<Packed> {

@@ -21,6 +21,10 @@ pub(crate) struct Link {
     pub(crate) weight: u64,
     /// Whether it came from another session, which may hold the same file.
     pub(crate) shared: bool,
+    /// Level at which it was compressed.
+    pub(crate) level: i32,
+    /// How many names its file has: more than one where forks share it.
+    pub(crate) names: u64,
 }
 
 /// Where the sealed part of a log ends.
@@ -80,6 +84,8 @@ pub(crate) fn walk(
             length: segment.length,
             weight: segment.footer.weight(),
             shared: segment.shared,
+            level: segment.footer.level,
+            names: segment.names,
         });
         end = Some(Box::new(SealedEnd {
             header: segment.header,

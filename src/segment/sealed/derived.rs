@@ -113,6 +113,7 @@ impl Replay {
             last_time,
             continued: stored.continued,
             checkpoint: stored.checkpoint,
+            level: stored.level,
             blocks,
             counts,
             holders: holders.into_stretches(),

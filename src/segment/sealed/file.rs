@@ -11,15 +11,36 @@ use super::holders::Holders;
 use crate::event::{Event, Item, JsonText};
 use crate::segment::files::{File, FileMap, read_full_at, write_all_at};
 use crate::segment::journal::FIRST_RECORD;
+use crate::segment::seal::SealOptions;
 
 /// How much payload a block gathers before it is closed, in bytes. The repeated text lies in the same block as what it repeats;
-/// beyond that, larger blocks compress little better and cost more to read one event from.
+/// beyond that, larger blocks compress a little better and cost more to read one event from.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// A block is closed at the end of a step or turn once it has [`BLOCK_BYTES`], and wherever it is at this many times as much.
-const PATIENCE: usize = 4;
+/// The same above the background's level: whoever asks for fewer bytes waits longer for an event in the middle of a log.
+const LARGE_BLOCK_BYTES: usize = 3 << 20;
 
-/// Writes a sealed segment behind its header. Holds one block at a time.
+/// How much payload at least is kept for a segment's last block, in bytes, which is closed at twice as much: the end of a log is read
+/// far more often than the rest.
+const TAIL_BYTES: usize = 256 << 10;
+
+/// A block is closed at the end of a step or turn once it has its bytes and a tail behind it, and wherever it is at this much: beyond it
+/// the memory that compressing takes doubles.
+const MOST_BLOCK_BYTES: usize = 4 << 20;
+
+/// Payload of a block of a segment of this level, in bytes.
+fn block_bytes(level: i32) -> usize {
+    if level > SealOptions::BACKGROUND_LEVEL { LARGE_BLOCK_BYTES } else { BLOCK_BYTES }
+}
+
+/// A place in what is pending where a step or turn ends.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    items: usize,
+    weight: usize,
+}
+
+/// Writes a sealed segment behind its header. Holds one block and a tail at a time.
 pub(crate) struct SealedWriter<'a> {
     file: &'a dyn File,
     salt: u64,
@@ -33,6 +54,7 @@ pub(crate) struct SealedWriter<'a> {
     holders: Holders,
     pending: Vec<Item>,
     weight: usize,
+    cuts: Vec<Cut>,
 }
 
 impl<'a> SealedWriter<'a> {
@@ -51,6 +73,7 @@ impl<'a> SealedWriter<'a> {
             holders: Holders::default(),
             pending: Vec::new(),
             weight: 0,
+            cuts: Vec::new(),
         }
     }
 
@@ -72,19 +95,43 @@ impl<'a> SealedWriter<'a> {
                 matches!(event.event_type(), "step/end" | "turn/end")
             }
         };
-        self.holders.note(self.blocks.len(), &item);
         self.next_seq = item.next_seq();
         self.last_time = item.last_time();
         self.weight = self.weight.saturating_add(item.weight());
         self.pending.push(item);
-        if self.weight >= BLOCK_BYTES && closes || self.weight >= BLOCK_BYTES * PATIENCE {
-            self.close_block()?;
+        let most = block_bytes(self.level);
+        if closes {
+            self.cuts.push(Cut { items: self.pending.len(), weight: self.weight });
+        }
+        if closes && self.weight >= most + TAIL_BYTES {
+            // Behind a step that is a block by itself there is no better place.
+            let cut = self.cut_before_tail().filter(|cut| cut.weight >= most / 2);
+            self.close_block(cut)?;
+        } else if self.weight >= MOST_BLOCK_BYTES {
+            self.close_block(None)?;
         }
         Ok(())
     }
 
-    fn close_block(&mut self) -> io::Result<()> {
-        let Some(block) = block::encode(&self.pending, self.level)? else { return Ok(()) };
+    /// The last place that leaves a tail.
+    fn cut_before_tail(&self) -> Option<Cut> {
+        self.cuts.iter().rev().find(|cut| cut.weight.saturating_add(TAIL_BYTES) <= self.weight).copied()
+    }
+
+    /// Writes what is pending up to a place, or all of it, as a block.
+    fn close_block(&mut self, cut: Option<Cut>) -> io::Result<()> {
+        let cut = cut.unwrap_or(Cut { items: self.pending.len(), weight: self.weight });
+        let rest = self.pending.split_off(cut.items.min(self.pending.len()));
+        let items = std::mem::replace(&mut self.pending, rest);
+        self.weight = self.weight.saturating_sub(cut.weight);
+        self.cuts.retain_mut(|other| {
+            let behind = other.items > cut.items;
+            other.items = other.items.saturating_sub(cut.items);
+            other.weight = other.weight.saturating_sub(cut.weight);
+            behind
+        });
+        let Some(block) = block::encode(&items, self.level)? else { return Ok(()) };
+        items.iter().for_each(|item| self.holders.note(self.blocks.len(), item));
         let entry = BlockEntry::of(&block, self.offset, self.salt);
         let entry = entry.ok_or_else(|| io::Error::other("a block exceeds 4 GiB"))?;
         for part in [&block.conversation, &block.marks, &block.text] {
@@ -92,14 +139,17 @@ impl<'a> SealedWriter<'a> {
             self.offset += part.bytes.len() as u64;
         }
         self.blocks.push(entry);
-        self.pending.clear();
-        self.weight = 0;
         Ok(())
     }
 
     /// Writes checkpoint and footer. Nothing is durable before the caller has synced the file. Returns the file's length.
     pub(crate) fn finish(mut self, checkpoint: Option<&JsonText>, continued: bool) -> io::Result<u64> {
-        self.close_block()?;
+        if self.weight > 2 * TAIL_BYTES
+            && let Some(cut) = self.cut_before_tail()
+        {
+            self.close_block(Some(cut))?;
+        }
+        self.close_block(None)?;
         let footer = Footer {
             first_seq: self.first_seq,
             next_seq: self.next_seq,
@@ -109,6 +159,7 @@ impl<'a> SealedWriter<'a> {
             holders: self.holders.into_stretches(),
             continued,
             checkpoint: None,
+            level: self.level,
         };
         let bytes = footer.encode(checkpoint, self.offset, self.salt)?;
         write_all_at(self.file, &bytes, self.offset)?;
@@ -293,8 +344,63 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::event::NewEvent;
+    use crate::event::{Batch, NewEvent};
     use crate::segment::files::{Access, Files, SimulatedFiles};
+
+    /// Payload bytes of the blocks of a segment of steps of one event each with this much text.
+    fn blocks_of(level: i32, steps: &[usize]) -> Vec<usize> {
+        let files = SimulatedFiles::new(1);
+        let file = files.open(Path::new("/segment"), Access::CreateNew).unwrap();
+        write_all_at(&*file, &[0; 96], 0).unwrap();
+        let mut writer = SealedWriter::new(&*file, 7, 0, level);
+        let mut events = Vec::new();
+        for (seq, bytes) in (0..).step_by(2).zip(steps) {
+            let data = JsonText::parse(&format!("\"{}\"", "w".repeat(*bytes))).unwrap();
+            let time = i64::try_from(seq).unwrap();
+            events.push(NewEvent::named("app/text", data).at(seq, time));
+            events.push(NewEvent::named("step/end", JsonText::parse("{}").unwrap()).at(seq + 1, time));
+        }
+        let items = Batch::pack(events).unwrap().into_items();
+        items.iter().for_each(|item| writer.push(item.clone()).unwrap());
+        let length = writer.finish(None, false).unwrap();
+        let footer = read_footer(&*file, length, 7).unwrap();
+        let source = Source::new(file, length);
+        let read: Vec<Item> = footer.blocks.iter().flat_map(|block| read_block(&source, block, 7).unwrap()).collect();
+        assert_eq!(read, items);
+        let mut holders = Holders::default();
+        for (index, block) in footer.blocks.iter().enumerate() {
+            read_block(&source, block, 7).unwrap().iter().for_each(|item| holders.note(index, item));
+        }
+        assert!(holders == footer.holders() && footer.level == level);
+        footer.blocks.iter().map(|block| block.conversation.unpacked as usize).collect()
+    }
+
+    #[test]
+    fn g10_blocks_are_as_large_as_the_level_says_and_the_last_one_is_small() {
+        for (level, most) in [(1, BLOCK_BYTES), (3, BLOCK_BYTES), (4, LARGE_BLOCK_BYTES)] {
+            for total in [600 << 10, 3 << 20, 9 << 20, (9 << 20) + (100 << 10)] {
+                let blocks = blocks_of(level, &vec![10_000; total / 10_000]);
+                let (last, others) = blocks.split_last().unwrap();
+                assert!((TAIL_BYTES - 12_000..TAIL_BYTES + 12_000).contains(last), "{level} {total}: {blocks:?}");
+                // The one before the last has what is left.
+                let (_, full) = others.split_last().unwrap();
+                assert!(
+                    full.iter().all(|block| (most - 60_000..most + 12_000).contains(block)),
+                    "{level} {total}: {blocks:?}"
+                );
+                assert!(others.iter().all(|block| *block < most + TAIL_BYTES), "{level} {total}: {blocks:?}");
+            }
+        }
+        assert_eq!(blocks_of(3, &[10_000; 50]).len(), 1, "a short session is one block");
+    }
+
+    #[test]
+    fn steps_of_any_size_are_never_cut_and_leave_no_small_block_before_them() {
+        let large = 3 * BLOCK_BYTES;
+        assert_eq!(blocks_of(3, &[large]).len(), 1);
+        assert_eq!(blocks_of(3, &[1_000, large, 1_000, large, 1_000]).len(), 3);
+        assert_eq!(blocks_of(3, &[5 * BLOCK_BYTES, 1_000]).len(), 2, "beyond its patience a block ends anywhere");
+    }
 
     /// How many blocks are closed by events of these types and weights.
     fn closed(events: &[(&str, usize)]) -> usize {
@@ -314,14 +420,15 @@ mod tests {
     }
 
     #[test]
-    fn a_block_closes_at_a_steps_end_from_its_size_on_and_anywhere_at_four_times_that() {
-        for (weight, count) in [(BLOCK_BYTES - 1, 0), (BLOCK_BYTES, 1), (BLOCK_BYTES + 1, 1)] {
+    fn a_block_closes_at_a_steps_end_with_a_tail_behind_it_and_anywhere_at_the_most() {
+        let full = BLOCK_BYTES + TAIL_BYTES;
+        for (weight, count) in [(full - 1, 0), (full, 1), (full + 1, 1)] {
             assert_eq!(closed(&[("step/end", weight)]), count, "{weight}");
             assert_eq!(closed(&[("turn/end", weight)]), count, "{weight}");
             assert_eq!(closed(&[("app/x", weight)]), 0, "{weight}");
             assert_eq!(closed(&[("app/x", weight - 1000), ("step/end", 1000)]), count, "{weight}");
         }
-        let most = BLOCK_BYTES * PATIENCE;
+        let most = MOST_BLOCK_BYTES;
         for (weight, count) in [(most - 1, 0), (most, 1), (most + 1, 1), (2 * most, 1)] {
             assert_eq!(closed(&[("app/x", weight)]), count, "{weight}");
         }

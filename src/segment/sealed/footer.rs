@@ -87,18 +87,24 @@ pub(crate) struct Footer {
     /// Fold state behind the last event, which stands between the blocks and the footer: whoever looks for a block has no use for
     /// it, and of a long log it is most of what is derived.
     pub(crate) checkpoint: Option<Part>,
+    /// The level at which it was compressed, so that sealing harder knows what it has done already; 0 where an earlier build did not say.
+    #[serde(default)]
+    pub(crate) level: i32,
 }
 
 impl Footer {
     /// Checkpoint, footer and trailer as they stand at the end of a segment, from `offset` on.
     pub(crate) fn encode(mut self, state: Option<&JsonText>, offset: u64, salt: u64) -> std::io::Result<Vec<u8>> {
         let (mut out, checkpoint) = match state {
-            Some(state) => pack(state.as_str().as_bytes(), offset, salt).map(|(packed, part)| (packed, Some(part)))?,
+            Some(state) => {
+                pack(state.as_str().as_bytes(), offset, salt, self.level).map(|(packed, part)| (packed, Some(part)))?
+            }
             None => (Vec::new(), None),
         };
         self.checkpoint = checkpoint;
         let offset = offset + out.len() as u64;
-        let (packed, Part { stored, unpacked, crc: footer_crc }) = pack(&serde_json::to_vec(&self)?, offset, salt)?;
+        let (packed, Part { stored, unpacked, crc: footer_crc }) =
+            pack(&serde_json::to_vec(&self)?, offset, salt, self.level)?;
         out.extend_from_slice(&packed);
         let mut trailer = Vec::with_capacity(TRAILER_BYTES);
         trailer.extend_from_slice(&offset.to_le_bytes());
@@ -164,9 +170,12 @@ impl Footer {
     }
 }
 
+/// Lowest level of checkpoint and footer, which are short.
+const LEAST_LEVEL: i32 = 3;
+
 /// Packs what stands at `offset`.
-fn pack(text: &[u8], offset: u64, salt: u64) -> std::io::Result<(Vec<u8>, Part)> {
-    let packed = zstd::bulk::compress(text, 3)?;
+fn pack(text: &[u8], offset: u64, salt: u64, level: i32) -> std::io::Result<(Vec<u8>, Part)> {
+    let packed = zstd::bulk::compress(text, level.max(LEAST_LEVEL))?;
     let part = Part {
         stored: u32::try_from(packed.len()).map_err(std::io::Error::other)?,
         unpacked: u32::try_from(text.len()).map_err(std::io::Error::other)?,
@@ -222,13 +231,14 @@ mod tests {
             holders: vec![vec![(0, 1)], vec![(1, 1)]],
             continued: true,
             checkpoint: None,
+            level: 9,
         }
     }
 
     #[test]
     fn a_footer_comes_back_and_every_flip_is_noticed() {
         let state = JsonText::parse("{\"a\":[1,2.50]}").unwrap();
-        let packed = pack(state.as_str().as_bytes(), 136, 99).unwrap();
+        let packed = pack(state.as_str().as_bytes(), 136, 99, 9).unwrap();
         let bytes = footer().encode(Some(&state), 136, 99).unwrap();
         let length = 136 + bytes.len() as u64;
         let (checkpoint, bytes) = bytes.split_at(packed.0.len());

@@ -27,6 +27,8 @@ pub(crate) struct Segment {
     /// The last journal sealed into it: what the journal behind it names as its predecessor.
     pub(crate) last_journal: Predecessor,
     pub(crate) identity: Identity,
+    /// How many names the file has.
+    pub(crate) names: u64,
     /// Length in bytes.
     pub(crate) length: u64,
     /// Index and counts; of a segment that counts in part the index of that part alone.
@@ -167,9 +169,9 @@ impl Segment {
             // The session that shares it has its own journal behind.
             footer.continued = true;
         }
-        let Stat { identity, length, .. } = stat;
+        let Stat { identity, length, links: names, .. } = stat;
         let source = Source::new(file, length);
-        Ok(Some(Self { source, path, header, last_journal, identity, length, footer, until, shared }))
+        Ok(Some(Self { source, path, header, last_journal, identity, names, length, footer, until, shared }))
     }
 
     /// The segment as what a journal continues when it counts in part.

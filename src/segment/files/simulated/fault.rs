@@ -25,7 +25,7 @@ pub enum Operation {
 }
 
 /// How a call fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// With this error number. A write may have taken a random part before it failed; a file's sync drops the unsynced data, of
     /// which a random part has reached the disk; a directory's makes a random part of the names durable, and the others stay
@@ -41,6 +41,17 @@ pub enum FaultKind {
     PowerOff,
     /// The call works, after this time. Other threads' calls go on meanwhile.
     Slow(Duration),
+}
+
+impl FaultKind {
+    /// Whether it has an effect on calls of this operation.
+    pub(super) fn concerns(self, operation: Operation) -> bool {
+        match self {
+            Self::ShortWrite => operation == Operation::WriteAt,
+            Self::ShortRead => operation == Operation::ReadAt,
+            _ => true,
+        }
+    }
 }
 
 /// A planned failure.

@@ -44,6 +44,7 @@ struct State {
     random: SplitMix,
     counts: BTreeMap<Operation, u64>,
     faults: Vec<(Fault, u64)>,
+    fired: BTreeMap<(Operation, FaultKind), u64>,
     off: bool,
     trace: VecDeque<Traced>,
 }
@@ -101,6 +102,9 @@ impl State {
                     met = met.or(Some(fault.kind));
                 }
             }
+        }
+        if let Some(kind) = met.filter(|kind| kind.concerns(operation)) {
+            *self.fired.entry((operation, kind)).or_default() += 1;
         }
         if self.trace.len() == TRACED_CALLS {
             self.trace.pop_front();
@@ -233,6 +237,7 @@ impl SimulatedFiles {
             random: SplitMix::new(seed),
             counts: BTreeMap::new(),
             faults: Vec::new(),
+            fired: BTreeMap::new(),
             off: false,
             trace: VecDeque::new(),
         };
@@ -321,6 +326,29 @@ impl SimulatedFiles {
     /// Calls of one operation made so far.
     pub fn calls_of(&self, operation: Operation) -> u64 {
         self.state().counts.get(&operation).copied().unwrap_or_default()
+    }
+
+    /// How often each planned failure met a call that it has an effect on, here and on what this is a copy of.
+    pub fn fired(&self) -> BTreeMap<(Operation, FaultKind), u64> {
+        self.state().fired.clone()
+    }
+
+    /// The files on which somebody holds a lock, by a name that leads to each.
+    pub fn locked(&self) -> Vec<PathBuf> {
+        let state = self.state();
+        let mut found = Vec::new();
+        let mut directories = vec![(PathBuf::from("/"), ROOT)];
+        while let Some((path, number)) = directories.pop() {
+            let Ok(directory) = state.directory(number) else { continue };
+            for (name, number) in &directory.live {
+                match state.inodes.get(number) {
+                    Some(Inode::File(file)) if !file.locks.is_empty() => found.push(path.join(name)),
+                    Some(Inode::Directory(_)) => directories.push((path.join(name), *number)),
+                    _ => {}
+                }
+            }
+        }
+        found
     }
 
     /// A file's bytes as a reader sees them, without counting as a call.
