@@ -205,11 +205,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::backend::Expected;
-    use crate::event::{Batch, SessionHeader, SessionId};
+    use crate::backend::{Checkpoint, Expected};
+    use crate::event::content::TokenUsage;
+    use crate::event::{Batch, JsonText, SessionHeader, SessionId, json};
     use crate::sample::Recording;
     use crate::segment::files::{Fault as PlannedFault, FaultKind, SimulatedFiles};
     use crate::segment::{Engine, EngineOptions, SealOptions};
+    use crate::session::fold::Fold;
 
     const SEGMENT: &str = "/store/sessions/s/00000000000000000000.seg";
 
@@ -289,6 +291,50 @@ mod tests {
         }),
         ("one that is no JSON", DamageClass::DerivedCheckpoint, |_, state| *state = Some(JsonText::trusted("{"))),
     ];
+
+    /// The state as builds wrote it that told usage as a list.
+    fn in_the_first_layout(state: &JsonText) -> JsonText {
+        let fold = Fold::from_checkpoint(&Checkpoint { next_seq: 701, state: state.clone() }).unwrap();
+        let counts = |usage: &TokenUsage| {
+            let mut text = format!("{{\"inputTokens\":{},\"outputTokens\":{}", usage.input_tokens, usage.output_tokens);
+            for (name, count) in [
+                ("cacheReadTokens", usage.cache_read_tokens),
+                ("cacheWriteTokens", usage.cache_write_tokens),
+                ("reasoningTokens", usage.reasoning_tokens),
+            ] {
+                text.extend(count.map(|count| format!(",\"{name}\":{count}")));
+            }
+            text + "}"
+        };
+        // Of recordings, stream and message report the same.
+        let rows = fold.usage().steps().map(|row| {
+            let counts = counts(&row.usage);
+            format!("[{},{},{counts},{counts}]", row.turn, row.step)
+        });
+        let list = format!("[{}]", rows.collect::<Vec<_>>().join(","));
+        let usage = json::member(state.as_str(), "usage").unwrap();
+        assert!(usage.contains(";=|"));
+        JsonText::parse(&state.as_str().replace(usage, &list).replace("\"v\":2", "\"v\":1")).unwrap()
+    }
+
+    #[test]
+    fn a_checkpoint_of_the_first_layout_is_right_and_used() {
+        let (files, id, count) = store(721);
+        plant(&files, &id, |_, state| *state = state.as_ref().map(in_the_first_layout));
+        let engine = engine(&files);
+        let check = engine.verify(&id);
+        assert_eq!((check.status, check.events), (CheckStatus::Ok, count), "{:?}", check.error);
+        let stored = engine.open_session(&id).unwrap().checkpoint.unwrap();
+        assert_eq!(json::member(stored.state.as_str(), "v"), Some("1"));
+        assert_eq!(Fold::from_checkpoint(&stored).unwrap().next_seq(), 701);
+        // One that says something else is wrong in either.
+        plant(&files, &id, |_, state| {
+            let text = state.as_ref().map(|state| state.as_str().replacen("\"inputTokens\":", "\"inputTokens\":1", 1));
+            *state = text.map(|text| JsonText::parse(&text).unwrap());
+        });
+        let damage = engine.verify(&id).error.unwrap().damage.unwrap();
+        assert_eq!(damage.class, DamageClass::DerivedCheckpoint);
+    }
 
     #[test]
     fn every_wrong_derived_part_is_told_as_such_and_rebuilt_from_the_records() {

@@ -14,14 +14,15 @@ use super::difference::ValueDigest;
 use super::fold::{Fold, OpenStep, OpenTurn, Route, TypeCount};
 use super::request::{RequestHead, object};
 use super::surface::SurfaceState;
-use super::usage::{Reported, Usage};
+use super::usage::Usage;
 use crate::backend::Checkpoint;
-use crate::event::content::TokenUsage;
 use crate::event::limits::MAX_SAFE_INTEGER;
 use crate::event::{JsonText, Sources, json};
 
-/// Version of the state's own layout. A checkpoint of another one is not used; the log is replayed instead.
-const STATE_VERSION: i64 = 1;
+/// Version of the state's own layout. A checkpoint of another one is not used, and the log is replayed instead; but for the first,
+/// which told usage in a longer way and is still read.
+const STATE_VERSION: i64 = 2;
+const FIRST_VERSION: i64 = 1;
 
 /// Why a checkpoint cannot be used. The log itself may still be fine: replay it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +32,13 @@ pub struct CheckpointError {
     pub next_seq: u64,
     /// What is wrong with it.
     pub problem: String,
+}
+
+/// Whether a checkpoint holds the state that follows from the log, in this layout or in the first.
+pub(crate) fn says(stored: &Checkpoint, right: &JsonText) -> bool {
+    let earlier = || json::member(stored.state.as_str(), "v").and_then(json::integer) == Some(FIRST_VERSION);
+    stored.state == *right
+        || earlier() && Fold::from_checkpoint(stored).is_ok_and(|fold| fold.checkpoint().state == *right)
 }
 
 impl Fold {
@@ -44,7 +52,7 @@ impl Fold {
             ("nodes", list(self.surface.nodes.iter())),
             ("replaceGeneration", self.surface.replace_generation.to_string()),
             ("frames", frames(&self.surface)),
-            ("usage", usage_rows(&self.usage)),
+            ("usage", json::quoted(&self.usage.rows())),
             ("chunks", count(self.chunks)),
             (
                 "types",
@@ -84,10 +92,11 @@ impl Fold {
         let refuse = |problem: &str| CheckpointError { next_seq: checkpoint.next_seq, problem: problem.to_owned() };
         let state = &checkpoint.state;
         let members = Members::of(state.as_str());
-        if members.get("v").and_then(json::integer) != Some(STATE_VERSION) {
+        let version = members.get("v").and_then(json::integer);
+        let Some(version) = version.filter(|version| [FIRST_VERSION, STATE_VERSION].contains(version)) else {
             return Err(refuse("its layout is not the one that this build writes"));
-        }
-        let fold = read_fold(&members).ok_or_else(|| refuse("its state is not one that this build writes"))?;
+        };
+        let fold = read_fold(&members, version).ok_or_else(|| refuse("its state is not one that this build writes"))?;
         if fold.next_seq != checkpoint.next_seq || fold.next_seq > MAX_SAFE_INTEGER.unsigned_abs() {
             return Err(refuse("its state holds for another seq"));
         }
@@ -141,28 +150,6 @@ fn slots(slots: &[Slot]) -> String {
     }))
 }
 
-fn usage_rows(usage: &Usage) -> String {
-    rows(usage.steps.iter().map(|((turn, step), reported)| {
-        format!("[{turn},{step},{},{}]", counts(reported.chunk.as_ref()), counts(reported.message.as_ref()))
-    }))
-}
-
-fn counts(usage: Option<&TokenUsage>) -> String {
-    let Some(usage) = usage else { return "null".to_owned() };
-    let mut out = format!("{{\"inputTokens\":{},\"outputTokens\":{}", usage.input_tokens, usage.output_tokens);
-    for (key, value) in [
-        ("cacheReadTokens", usage.cache_read_tokens),
-        ("cacheWriteTokens", usage.cache_write_tokens),
-        ("reasoningTokens", usage.reasoning_tokens),
-    ] {
-        if let Some(value) = value {
-            let _ = write!(out, ",\"{key}\":{value}");
-        }
-    }
-    out.push('}');
-    out
-}
-
 fn unsigned(text: &str) -> Option<u64> {
     json::integer(text).and_then(|number| u64::try_from(number).ok())
 }
@@ -208,65 +195,6 @@ fn read_slot(text: &str) -> Option<Slot> {
     })
 }
 
-/// The rows that [`usage_rows`] wrote. There is one for every step of the log, so they are read without going through each
-/// one's parts again and again.
-fn read_usage(text: &str) -> Option<BTreeMap<(u64, u64), Reported>> {
-    let mut rows = Rows(text.strip_prefix('[')?);
-    let mut steps = Vec::new();
-    while !rows.take("]") {
-        let separated = rows.take(",") != steps.is_empty();
-        if !separated || !rows.take("[") {
-            return None;
-        }
-        let turn = rows.number()?;
-        let step = rows.take(",").then(|| rows.number())??;
-        let chunk = rows.take(",").then(|| rows.counts())??;
-        let message = rows.take(",").then(|| rows.counts())??;
-        steps.push(((turn, step), Reported { chunk, message }));
-        if !rows.take("]") {
-            return None;
-        }
-    }
-    rows.0.is_empty().then(|| steps.into_iter().collect())
-}
-
-/// What is left of a text of known form.
-struct Rows<'a>(&'a str);
-
-impl Rows<'_> {
-    fn take(&mut self, expected: &str) -> bool {
-        let rest = self.0.strip_prefix(expected);
-        self.0 = rest.unwrap_or(self.0);
-        rest.is_some()
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let digits = self.0.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, rest) = self.0.split_at_checked(digits)?;
-        self.0 = rest;
-        unsigned(number)
-    }
-
-    fn counts(&mut self) -> Option<Option<TokenUsage>> {
-        if self.take("null") {
-            return Some(None);
-        }
-        let input = self.take("{\"inputTokens\":").then(|| self.number())??;
-        let output = self.take(",\"outputTokens\":").then(|| self.number())??;
-        let mut usage = TokenUsage::new(input, output);
-        for (key, count) in [
-            (",\"cacheReadTokens\":", &mut usage.cache_read_tokens),
-            (",\"cacheWriteTokens\":", &mut usage.cache_write_tokens),
-            (",\"reasoningTokens\":", &mut usage.reasoning_tokens),
-        ] {
-            if self.take(key) {
-                *count = Some(self.number()?);
-            }
-        }
-        self.take("}").then_some(Some(usage))
-    }
-}
-
 fn read_ranges(text: &str) -> Option<Sources> {
     let mut sources = Sources::default();
     for range in json::elements(text)? {
@@ -306,7 +234,7 @@ impl<'a> Members<'a> {
     }
 }
 
-fn read_fold(members: &Members<'_>) -> Option<Fold> {
+fn read_fold(members: &Members<'_>, version: i64) -> Option<Fold> {
     let need = |key| members.get(key);
     let each = |key| need(key).and_then(json::elements);
     // Copies: what is kept must not keep the whole state's text.
@@ -343,7 +271,11 @@ fn read_fold(members: &Members<'_>) -> Option<Fold> {
         calls: StepCalls::from_slots(slots.unwrap_or_default()),
         next_turn: unsigned(need("nextTurn")?)?,
         next_step: unsigned(need("nextStep")?)?,
-        usage: Usage { steps: Arc::new(read_usage(need("usage")?)?) },
+        usage: if version == FIRST_VERSION {
+            Usage::of_list(need("usage")?)?
+        } else {
+            Usage::of_rows(&json::string(need("usage")?)?)?
+        },
         chunks: read_count(need("chunks")?)?,
         types: json::members(need("types")?)?
             .map(|(name, seen)| Some((name.as_ref().into(), read_count(seen)?)))

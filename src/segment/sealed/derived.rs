@@ -14,6 +14,7 @@ use crate::segment::bytes::{crc, u32_at, u64_at};
 use crate::segment::directory::{SessionDirectory, TEMPORARY, read_small};
 use crate::segment::files::{Access, write_all_at};
 use crate::segment::random::Random;
+use crate::session::checkpoint;
 use crate::session::fold::Fold;
 
 /// A log as far as it has been replayed.
@@ -136,8 +137,11 @@ impl Replay {
         if !held {
             return wrong(DamageClass::DerivedIndex, footer_of(footer, state));
         }
-        let same = state.is_some() == stored.checkpoint.is_some()
-            && state == segment.checkpoint().map(|checkpoint| checkpoint.state);
+        let same = match (&state, stored.checkpoint) {
+            (Some(state), Some(_)) => segment.checkpoint().is_some_and(|stored| checkpoint::says(&stored, state)),
+            (None, None) => true,
+            _ => false,
+        };
         if !same {
             return wrong(DamageClass::DerivedCheckpoint, footer_of(footer, state));
         }
@@ -146,8 +150,8 @@ impl Replay {
 
     /// Compares the checkpoint behind a segment that counts in part.
     fn checkpoint_of(&self, directory: &SessionDirectory, segment: &Segment, until: u64) -> Option<Wrong> {
-        let stored = read_checkpoint(directory, segment.header.salt, until)?.state;
-        let right = self.state().filter(|right| *right != stored)?;
+        let stored = read_checkpoint(directory, segment.header.salt, until)?;
+        let right = self.state().filter(|right| !checkpoint::says(&stored, right))?;
         Some(Wrong {
             class: DamageClass::DerivedCheckpoint,
             path: directory.file(CHECKPOINT_FILE),
