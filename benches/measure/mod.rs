@@ -42,7 +42,7 @@ pub struct Plan {
     pub work: PathBuf,
     /// Everything smaller and fewer, for a look within two minutes.
     pub quick: bool,
-    /// Also what takes hours and tens of gigabytes.
+    /// Also what takes tens of gigabytes.
     pub scale: bool,
     /// The other stores, if they were built.
     pub peers: Option<Peers>,

@@ -1,4 +1,4 @@
-//! What takes an hour and tens of gigabytes: very many sessions, a very long one, very many at once, and a whole day (G17). In a quick
+//! What takes minutes and tens of gigabytes: very many sessions, a very long one, very many at once, and a whole day (G17). In a quick
 //! run all of it is a hundredth, to see that it works; nothing is judged then.
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release --example bench_report             # within twelve minutes, to benches/report/
 //! cargo run --release --example bench_report -- --quick  # smaller, within two; to target/report/
-//! cargo run --release --example bench_report -- --scale  # also 100,000 sessions, 10 GB, 2,000 streams, a day: hours
+//! cargo run --release --example bench_report -- --scale  # also 100,000 sessions, 10 GB, 2,000 streams, a day
 //! ```
 //!
 //! `--only WORDS` keeps to the stages whose name, as printed on the way, holds the words; `--to DIRECTORY` writes elsewhere, `--work DIRECTORY` measures another file system than that of `target/`, `--without-peers` leaves
