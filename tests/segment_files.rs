@@ -131,6 +131,30 @@ fn names_are_undone_unless_their_directory_was_synced() {
     assert!(kept > 20 && undone > 20, "{kept} {undone}");
 }
 
+/// Also where syncs fail in between, after which some of the changes before them have reached the disk and others have not.
+#[test]
+fn a_directory_never_has_two_names() {
+    let (mut old, mut new, mut gone) = (0, 0, 0);
+    for seed in 0..300 {
+        let files = SimulatedFiles::new(seed);
+        files.create_directory(Path::new("/old")).unwrap();
+        let operation = Some(Operation::SyncDirectory);
+        files.fail(Fault { call: 1, operation, lasting: true, kind: FaultKind::Errno(libc::EIO) });
+        for (from, to) in [("/old", "/new"), ("/new", "/old")] {
+            files.rename(Path::new(from), Path::new(to)).unwrap();
+            files.sync_directory(Path::new("/")).unwrap_err();
+        }
+        files.crash();
+        match ["/old", "/new"].map(|name| files.stat(Path::new(name)).is_ok()) {
+            [true, true] => panic!("seed {seed}: both"),
+            [true, false] => old += 1,
+            [false, true] => new += 1,
+            [false, false] => gone += 1,
+        }
+    }
+    assert!(old > 20 && new > 20 && gone > 5, "{old} {new} {gone}");
+}
+
 #[test]
 fn a_failed_sync_drops_the_data_and_a_later_one_does_not_bring_it_back() {
     let mut lost = 0;

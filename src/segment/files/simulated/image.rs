@@ -53,6 +53,8 @@ pub(super) enum Naming {
     Set(String, u64),
     Remove(String),
     Rename(String, String, u64),
+    /// A directory is made, or moved within its parent: it has one name at any time, whatever order changes reach the disk in.
+    Directory(String, u64),
 }
 
 impl Naming {
@@ -63,6 +65,10 @@ impl Naming {
             Naming::Rename(from, to, number) => {
                 names.remove(from);
                 names.insert(to.clone(), *number);
+            }
+            Naming::Directory(name, number) => {
+                names.retain(|_, other| other != number);
+                names.insert(name.clone(), *number);
             }
         }
     }

@@ -426,7 +426,7 @@ impl Files for SimulatedFiles {
         state.directory(parent)?;
         let number = state.new_number();
         state.inodes.insert(number, Inode::Directory(DirectoryNode::default()));
-        state.change_names(parent, Naming::Set(name, number))?;
+        state.change_names(parent, Naming::Directory(name, number))?;
         answer(met, ())
     }
 
@@ -445,7 +445,9 @@ impl Files for SimulatedFiles {
             }
         }
         if old_parent == new_parent {
-            state.change_names(old_parent, Naming::Rename(old, new, number))?;
+            let is_directory = matches!(state.inodes.get(&number), Some(Inode::Directory(_)));
+            let naming = if is_directory { Naming::Directory(new, number) } else { Naming::Rename(old, new, number) };
+            state.change_names(old_parent, naming)?;
         } else {
             state.change_names(old_parent, Naming::Remove(old))?;
             state.change_names(new_parent, Naming::Set(new, number))?;
